@@ -1,0 +1,1 @@
+"""The learner: receives experience, trains, publishes policies."""

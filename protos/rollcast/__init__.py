@@ -1,0 +1,1 @@
+"""Rollcast's contract: what actors and learners share, and nothing else."""

@@ -1,0 +1,1 @@
+"""Stop 13: a policy received from the learner chooses actions."""

@@ -1,0 +1,209 @@
+"""What the rollout needs of the connection: two small interfaces, called from the stepping thread only.
+
+`actor_client.connection` implements them. Everything here is cheap, except `declare` and `wait`, which block: a call of
+any other method never waits for the network.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rollcast.specs import BehaviorSpec
+from rollcast.trajectories import Chunk
+
+FloatArray = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkLimits:
+    """When chunks are sent and how large they may get; answered by the learner at opening.
+
+    Attributes:
+        target_chunk_bytes: A chunk is sent once its rows hold this many bytes.
+        max_chunk_bytes: No chunk holds more bytes of columns.
+        max_chunk_age_seconds: A closed segment waits no longer before it is sent.
+        max_chunk_steps: A chunk is sent once it holds this many rows, and holds no more.
+    """
+
+    target_chunk_bytes: int
+    max_chunk_bytes: int
+    max_chunk_age_seconds: float
+    max_chunk_steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Actions:
+    """What a policy chose for B agents.
+
+    Attributes:
+        continuous: Raw draws, float32 [B, n]; None for a policy without continuous axes. Recorded.
+        discrete: Branch choices, int32 [B, b]; None for a policy without branches. Recorded.
+        log_prob: One factor each, continuous axes first, float32 [B, n + b].
+        environment_continuous: `continuous` after the policy's action transform, float32 [B, n]. Not recorded.
+    """
+
+    continuous: FloatArray | None
+    discrete: NDArray[np.int32] | None
+    log_prob: FloatArray
+    environment_continuous: FloatArray | None
+
+
+class ActingPolicy(Protocol):
+    """A policy as the rollout sees it; `actor_client.policy.runner.Policy` is the real one."""
+
+    @property
+    def generation(self) -> int:
+        """The learner's start that made it."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """Grows by one with each completed update of one generation."""
+        ...
+
+    def act(self, observations: Sequence[NDArray[Any]], masks: NDArray[np.uint8] | None) -> Actions:
+        """Returns actions for B agents.
+
+        Args:
+            observations: One array an observation, [B, *shape] each, in the order and dtype of the spec.
+            masks: uint8 [B, sum of branches], 1 = allowed; None = all allowed.
+        """
+        ...
+
+
+class StepBooks(Protocol):
+    """The books of one behavior in one session: produced = open + discarded + dropped + unacked + acked."""
+
+    def produced(self, steps: int) -> None:
+        """Counts recorded steps; they are open."""
+        ...
+
+    def discard(self, reason: str, steps: int) -> None:
+        """Counts open steps that will never be sent."""
+        ...
+
+    def seal(self, steps: int) -> None:
+        """Counts open steps that entered a chunk; they are unacked. Called just before `BehaviorLink.send`."""
+        ...
+
+
+class BehaviorLink(Protocol):
+    """One declared behavior."""
+
+    @property
+    def behavior_index(self) -> int:
+        """The learner's number of the behavior."""
+        ...
+
+    @property
+    def time_horizon(self) -> int:
+        """Segments are at most this many steps long."""
+        ...
+
+    @property
+    def max_policy_lag(self) -> int:
+        """A segment is cut before its oldest row is further than this behind the acting version; 0 = no limit."""
+        ...
+
+    @property
+    def cut_at_swap(self) -> bool:
+        """Whether open segments end when the policy is replaced (strict on-policy runs)."""
+        ...
+
+    @property
+    def memory_stride(self) -> int:
+        """Memory is recorded every so many rows; 0 = the policy has none."""
+        ...
+
+    @property
+    def team(self) -> int:
+        """The team that was declared."""
+        ...
+
+    @property
+    def limits(self) -> ChunkLimits:
+        """When to send, and how much at most."""
+        ...
+
+    @property
+    def books(self) -> StepBooks:
+        """The books of the present session. Read anew for each call: a new session has new books."""
+        ...
+
+    @property
+    def session_lost(self) -> bool:
+        """The learner no longer knows the session. Until `begin_session`, `may_step` is False and `send` drops.
+
+        The stepping thread answers by discarding its open rows (`discarded{session_lost}`) in the old books, and then
+        calls `begin_session`, so that the change of books happens between two steps and never amid one.
+        """
+        ...
+
+    def begin_session(self) -> None:
+        """Goes over to the new session: its books are at zero."""
+        ...
+
+    def take_policy(self) -> ActingPolicy | None:
+        """Returns the newest loaded policy that was not taken yet. The one taken last is the acting one."""
+        ...
+
+    def may_step(self, steps: int) -> bool:
+        """Returns whether `steps` more may be recorded.
+
+        False without credit in steps or bytes, under a hold, when the acting policy is not of the present generation,
+        and when the window of unacked chunks is full.
+        """
+        ...
+
+    def send(self, chunk: Chunk) -> None:
+        """Takes over a sealed chunk. Never blocks.
+
+        Fills in `sequence`, `produced_steps`, `discarded` and `ghost_steps`, and keeps the chunk until it is acked. A
+        chunk of an old generation is dropped and counted (`dropped{generation}`).
+        """
+        ...
+
+
+class Link(Protocol):
+    """One session of one actor process."""
+
+    @property
+    def run_seed(self) -> int:
+        """The seed of the run."""
+        ...
+
+    @property
+    def actor_index(self) -> int:
+        """Which actor of the run this is."""
+        ...
+
+    @property
+    def stopping(self) -> bool:
+        """True once the actor shall end: a final drain, a signal, or a fatal error."""
+        ...
+
+    @property
+    def error(self) -> Exception | None:
+        """The fatal error that ends the actor, if there is one."""
+        ...
+
+    def declare(self, spec: BehaviorSpec, team: int, agents: int, timeout_seconds: float | None) -> BehaviorLink:
+        """Declares a behavior; blocks and tries again until it is answered.
+
+        Args:
+            spec: What the behavior sees and does.
+            team: The team of the agents.
+            agents: How many agents will act.
+            timeout_seconds: How long to try; None = for ever.
+
+        Raises:
+            Exception: The connection's own tree; a mismatch of specs, or the time is over.
+        """
+        ...
+
+    def wait(self, timeout_seconds: float) -> None:
+        """Returns when something changed (credit, hold, policy, stop), or after the time."""
+        ...

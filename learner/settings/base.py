@@ -1,0 +1,143 @@
+"""The base of all settings: frozen, strict about keys, lenient about the spelling of numbers.
+
+ML-Agents reads its files with PyYAML, for which ``3e-4`` is text, and then converts each value to the type of its
+field: numbers from text, whole numbers by cutting off a fraction. The types here do the same, and refuse what has no
+sensible reading (a boolean for a number, an infinite one).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal, TypeAlias
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+Value: TypeAlias = "bool | int | float | str | list[Value] | dict[str, Value] | None"
+"""What a YAML file without exotic tags can hold."""
+
+Tree: TypeAlias = "dict[str, Value]"
+"""A map of a run file."""
+
+Path: TypeAlias = tuple[str, ...]
+"""The place of a value in a run file: the keys that lead to it."""
+
+
+class SettingsModel(BaseModel):
+    """A block of the run file: frozen, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True, allow_inf_nan=False)
+
+    ignored_keys: ClassVar[Mapping[str, str]] = {}
+    """Keys of old files that are dropped, each with the warning to give."""
+
+    removed_keys: ClassVar[Mapping[str, str]] = {}
+    """Keys of old files that are errors, each with what to do instead."""
+
+    warned_keys: ClassVar[Mapping[str, str]] = {}
+    """Keys that are read, each with the warning to give."""
+
+    @classmethod
+    def model_for(cls, raw: Mapping[str, Value]) -> type[SettingsModel]:
+        """Returns the model that a map in this place is checked against; a block with several forms overrides it."""
+        del raw
+        return cls
+
+    @classmethod
+    def annotation_for(cls, key: str, raw: Mapping[str, Value]) -> object:
+        """Returns the type of a field, which in some blocks depends on its neighbours in ``raw``."""
+        del raw
+        return cls.model_fields[key].annotation
+
+
+class LenientSettings(SettingsModel):
+    """A block in which ML-Agents ignores unknown keys in silence; here they are a warning."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+def invalid(message: str) -> PydanticCustomError:
+    """Returns the error to raise in a validator whose message already names the value."""
+    return PydanticCustomError("invalid_setting", "{text}", {"text": message})
+
+
+def to_real(value: object) -> object:
+    """Reads a number from text as ML-Agents does; booleans and non-finite numbers are refused.
+
+    Raises:
+        PydanticCustomError: the value is no finite number.
+    """
+    number: float | int | None = None
+    if isinstance(value, str):
+        try:
+            number = float(value)
+        except ValueError:
+            number = None
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        number = value
+    if number is None or not math.isfinite(number):
+        raise invalid(f"must be a finite number, got {value!r}")
+    return number
+
+
+def to_whole(value: object) -> object:
+    """Reads a whole number; a fraction is cut off, as ML-Agents does (``5e5`` and ``"5e5"`` are 500000).
+
+    Raises:
+        PydanticCustomError: the value is no finite number.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lstrip("+-").isdecimal() and len(value) <= 20:
+        return int(value)
+    number = to_real(value)
+    return int(number) if isinstance(number, int | float) else number
+
+
+_UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+def to_bytes(value: object) -> object:
+    """Reads a size: a whole number of bytes, or text with a unit such as ``256 MiB``.
+
+    Raises:
+        PydanticCustomError: neither.
+    """
+    if not isinstance(value, str):
+        return to_whole(value)
+    text = value.strip()
+    digits = len(text) - len(text.lstrip("0123456789.eE+-_"))
+    unit = _UNITS.get(text[digits:].strip().upper())
+    if unit is None or digits == 0:
+        raise invalid(f"must be a number of bytes or a size such as '256 MiB', got {value!r}")
+    number = to_real(text[:digits])
+    return int(number * unit) if isinstance(number, int | float) else number
+
+
+Real = Annotated[float, BeforeValidator(to_real)]
+"""A finite number."""
+
+PositiveReal = Annotated[Real, Field(gt=0)]
+"""A finite number above zero."""
+
+NonNegativeReal = Annotated[Real, Field(ge=0)]
+"""A finite number that is not negative."""
+
+Fraction = Annotated[Real, Field(ge=0, le=1)]
+"""A number from 0 to 1."""
+
+Whole = Annotated[int, BeforeValidator(to_whole)]
+"""A whole number."""
+
+PositiveWhole = Annotated[Whole, Field(ge=1)]
+"""A whole number from 1."""
+
+NonNegativeWhole = Annotated[Whole, Field(ge=0)]
+"""A whole number from 0."""
+
+PositiveBytes = Annotated[int, BeforeValidator(to_bytes), Field(ge=1)]
+"""A size in bytes; a unit such as MiB may be written."""
+
+Schedule = Literal["linear", "constant"]
+"""How a value changes over ``max_steps``."""

@@ -1,0 +1,77 @@
+"""Settings of the environments, the engine, checkpoints and torch: ML-Agents' own blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from learner.settings.base import LenientSettings, PositiveReal, PositiveWhole, SettingsModel, Whole, invalid
+from learner.settings.names import name_problem
+
+
+class EnvironmentSettings(SettingsModel):
+    """Which environment the actors of this run start, and how."""
+
+    env_path: str | None = Field(default=None, description="Unity player to start; null waits for the editor")
+    env_args: tuple[str, ...] | None = Field(default=None, description="arguments for the player")
+    base_port: PositiveWhole = Field(default=5005, le=65535, description="port of the first player")
+    num_envs: PositiveWhole = Field(default=1, description="players started by one gateway")
+    num_areas: PositiveWhole = Field(default=1, description="training areas in one player")
+    timeout_wait: PositiveWhole = Field(default=60, description="seconds to wait for a player")
+    seed: Whole = Field(default=-1, ge=-1, le=2**31 - 1, description="seed of the run; -1 draws one")
+    max_lifetime_restarts: Whole = Field(default=10, ge=-1, description="restarts of a player; -1 has no limit")
+    restarts_rate_limit_n: Whole = Field(default=1, ge=-1, description="restarts within the period; -1 has no limit")
+    restarts_rate_limit_period_s: PositiveWhole = Field(default=60, description="the period, in seconds")
+
+    @model_validator(mode="after")
+    def _many_need_a_player(self) -> Self:
+        if self.num_envs > 1 and self.env_path is None:
+            raise invalid(f"num_envs is {self.num_envs}, but the editor is only one environment: set env_path")
+        return self
+
+
+class EngineSettings(SettingsModel):
+    """Settings of the Unity engine."""
+
+    width: PositiveWhole = 84
+    height: PositiveWhole = 84
+    quality_level: Whole = 5
+    time_scale: PositiveReal = 20.0
+    target_frame_rate: Whole = -1
+    capture_frame_rate: Whole = 60
+    no_graphics: bool = False
+    no_graphics_monitor: bool = False
+
+
+class CheckpointSettings(SettingsModel):
+    """Where a run is kept, and what it starts from."""
+
+    warned_keys: ClassVar[Mapping[str, str]] = {
+        "load_model": "is an old name: use resume",
+        "train_model": "is an old name without effect: training is the default",
+    }
+
+    run_id: str = Field(default="ppo", description="name of the run: its folder in results_dir")
+    initialize_from: str | None = Field(default=None, description="run whose weights this one starts from")
+    load_model: bool = Field(default=False, description="old name of resume")
+    resume: bool | Literal["auto"] = Field(default=False, description="go on with the run; auto: if there is one")
+    force: bool = Field(default=False, description="start anew although the run folder exists")
+    train_model: bool = Field(default=False, description="old name without effect")
+    inference: bool = Field(default=False, description="act and measure, without training")
+    results_dir: str = Field(default="results", description="folder of all runs")
+
+    @field_validator("run_id", "initialize_from")
+    @classmethod
+    def _names_a_folder(cls, value: str | None) -> str | None:
+        problem = None if value is None else name_problem(value)
+        if problem is not None:
+            raise invalid(f"{value!r} {problem}")
+        return value
+
+
+class TorchSettings(LenientSettings):
+    """Settings of torch."""
+
+    device: str | None = Field(default=None, description="cpu, cuda, cuda:1, ...; null is cuda if available, else cpu")

@@ -1,0 +1,201 @@
+"""What is laid over the run file: the secrets directory, the environment, the command line; the later wins.
+
+The environment and the secrets directory set single values outside ``behaviors`` only: ``ROLLCAST_ADDRESS`` is
+``rollcast.address`` and ``ROLLCAST_ENV_SETTINGS__SEED`` is ``env_settings.seed``. Variable names carry no case, so
+they could not name a behavior. The command line reaches everything with ``--set behaviors.CartPole.max_steps=1e5``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+
+from learner.settings.base import Path, Tree, Value
+from learner.settings.flags import DETERMINISTIC_FLAG, FLAGS, flag_name
+from learner.settings.problems import Problems, did_you_mean
+from learner.settings.run import RunOptions
+from learner.settings.slots import scalar_paths, slot_at
+from learner.settings.yaml_reader import parse_value
+
+PREFIX = "ROLLCAST_"
+SECRETS_DIRECTORY = "ROLLCAST_SECRETS_DIR"
+RESERVED_NAMES = frozenset({"ROLLCAST_BIND", SECRETS_DIRECTORY})
+"""Variables with the prefix that are no settings of the run file."""
+ACTOR_PREFIX = "ROLLCAST_ACTOR_"
+MAX_SECRET_BYTES = 64 * 1024
+
+_NULL_WORDS = frozenset({"null", "none", "~"})
+_PATH_PART = re.compile(r'"([^"]*)"(?:\.|$)|([^."]+)(?:\.|$)')
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """One value laid over the file, and where it came from."""
+
+    path: Path
+    value: Value
+    origin: str
+
+
+def variables() -> dict[str, Path]:
+    """Returns the environment variables that are understood, with the path each sets."""
+    names: dict[str, Path] = {}
+    for path in scalar_paths(RunOptions):
+        parts = path[1:] if path[0] == "rollcast" else path
+        if path[0] != "default_settings":
+            names[PREFIX + "__".join(parts).upper()] = path
+    return names
+
+
+def from_environment(environ: Mapping[str, str], problems: Problems) -> Iterator[Override]:
+    """Reads the ``ROLLCAST_`` variables; an empty one counts as not set, an unknown one is an error."""
+    known = variables()
+    for name in sorted(environ):
+        upper = name.upper()
+        if not name.startswith(PREFIX) or upper in RESERVED_NAMES or upper.startswith(ACTOR_PREFIX):
+            continue
+        if upper not in known:
+            problems.errors.append(_unknown_variable(f"environment variable {name}", upper, known))
+        elif environ[name]:
+            yield Override(known[upper], _from_text(environ[name], known[upper], {}), f"env {name}")
+
+
+def from_secrets(environ: Mapping[str, str], problems: Problems) -> Iterator[Override]:
+    """Reads the files of the secrets directory that are named like variables, in any case."""
+    directory = environ.get(SECRETS_DIRECTORY)
+    if not directory:
+        return
+    known = variables()
+    try:
+        files = sorted(file for file in FilePath(directory).iterdir() if file.name.upper().startswith(PREFIX))
+    except OSError as error:
+        problems.errors.append(f"{SECRETS_DIRECTORY}: {directory} cannot be read: {error.strerror or error}")
+        return
+    for file in files:
+        upper = file.name.upper()
+        if upper not in known:
+            problems.errors.append(_unknown_variable(f"secret {file}", upper, known))
+            continue
+        try:
+            with file.open("rb") as stream:
+                content = stream.read(MAX_SECRET_BYTES + 1)
+            text = content.decode().rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            problems.errors.append(f"secret {file}: cannot be read as text: {type(error).__name__}")
+            continue
+        if len(content) > MAX_SECRET_BYTES:
+            problems.errors.append(f"secret {file}: is larger than {MAX_SECRET_BYTES} bytes")
+        elif text:
+            yield Override(known[upper], _from_text(text, known[upper], {}), f"secret {file.name}")
+
+
+def from_flags(cli: Mapping[str, object], behaviors: Sequence[str], problems: Problems) -> Iterator[Override]:
+    """Reads the flags that were given; a key is a flag's name or a dotted path, and None means not given."""
+    for name, value in cli.items():
+        flag = flag_name(name)
+        path = FLAGS.get(flag) or (tuple(name.split(".")) if "." in name else None)
+        if value is None:
+            continue
+        if flag == DETERMINISTIC_FLAG:
+            for behavior in behaviors:
+                yield Override(
+                    ("behaviors", behavior, "network_settings", "deterministic"), bool(value), "--deterministic"
+                )
+        elif path is None:
+            problems.errors.append(f"--{flag}: sets nothing in the run file{did_you_mean(flag, FLAGS)}")
+        else:
+            origin = f"--{flag}" if flag in FLAGS else f"--{flag_name(path[-1])}"
+            yield Override(path, _plain(value), origin)
+
+
+def from_set_items(items: Sequence[str], tree: Tree, problems: Problems) -> Iterator[Override]:
+    """Reads ``--set a.b.c=value``; a key with a dot in it goes in double quotes."""
+    listed = tree.get("behaviors")
+    for item in items:
+        name, separator, text = item.partition("=")
+        path = _split_path(name.strip())
+        if not separator or path is None:
+            problems.errors.append(f"--set {item}: must look like env_settings.seed=7")
+            continue
+        origin = f"--set {name.strip()}"
+        if path[0] == "behaviors" and len(path) > 1 and isinstance(listed, dict) and listed and path[1] not in listed:
+            near = did_you_mean(path[1], listed) or f"; it lists {', '.join(listed)}"
+            problems.errors.append(f"{origin}: the run file lists no behavior {path[1]!r}{near}")
+            continue
+        try:
+            yield Override(path, _from_text(text, path, tree), origin)
+        except ValueError as error:
+            problems.errors.append(f"{origin}: {text!r} cannot be read: {error}")
+
+
+def lay_over(tree: Tree, overrides: Sequence[Override], problems: Problems) -> None:
+    """Writes overrides into the tree in order, and notes where each value came from."""
+    for override in overrides:
+        block = tree
+        for key in override.path[:-1]:
+            below = block.get(key)
+            if not isinstance(below, dict):
+                below = {}
+                block[key] = below
+            block = below
+        block[override.path[-1]] = override.value
+        for path in list(problems.origins):
+            shared = min(len(path), len(override.path))
+            if path[:shared] == override.path[:shared]:
+                del problems.origins[path]
+        for leaf in leaves(override.value, override.path):
+            problems.origins[leaf] = override.origin
+
+
+def leaves(value: Value, path: Path = ()) -> Iterator[Path]:
+    """Yields the paths of the values in a tree; a list is one value, and an empty map has none."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from leaves(item, (*path, key))
+    elif path:
+        yield path
+
+
+def _from_text(text: str, path: Path, tree: Tree) -> Value:
+    """Reads text for the place it goes to: text stays as it is, blocks and lists are YAML.
+
+    Raises:
+        ValueError: the text for a block or a list is no YAML.
+    """
+    slot = slot_at(RunOptions, tree, path)
+    if slot is not None and slot.nullable and text.strip().lower() in _NULL_WORDS:
+        return None
+    if slot is not None and slot.kind == "leaf":
+        return text
+    return parse_value(text)
+
+
+def _split_path(name: str) -> Path | None:
+    parts: list[str] = []
+    position = 0
+    while position < len(name):
+        match = _PATH_PART.match(name, position)
+        if match is None:
+            return None
+        parts.append(match.group(1) if match.group(1) is not None else match.group(2))
+        position = match.end()
+    return tuple(parts) if parts and not name.endswith(".") else None
+
+
+def _plain(value: object) -> Value:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence):
+        return [_plain(item) for item in value]
+    return str(value)
+
+
+def _unknown_variable(shown: str, name: str, known: Mapping[str, Path]) -> str:
+    block = name.removeprefix(PREFIX).partition("__")[0]
+    if block in {"BEHAVIORS", "DEFAULT_SETTINGS", "ENVIRONMENT_PARAMETERS"}:
+        return f"{shown}: {block.lower()} cannot be set here; use --set {block.lower()}.KEY=VALUE or the run file"
+    return f"{shown}: sets nothing{did_you_mean(name, known)}"

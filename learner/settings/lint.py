@@ -1,0 +1,65 @@
+"""Finds unknown, old and misplaced keys in what was written, before anything is merged.
+
+Where ML-Agents refuses an unknown key this is an error; where it ignores one in silence, a warning, and the key is
+dropped. Both suggest the nearest key.
+"""
+
+from __future__ import annotations
+
+from learner.settings.base import LenientSettings, Path, SettingsModel, Tree, Value
+from learner.settings.problems import Problems, did_you_mean
+from learner.settings.slots import Slot, slot_of
+
+_MAX_LISTED_KEYS = 12
+_FALSE_WORDS = frozenset({"false", "no", "off", "f", "n", "0"})
+
+
+def lint(model: type[SettingsModel], raw: Tree, problems: Problems, path: Path = ()) -> None:
+    """Checks the keys of a block and of the blocks below it; drops those from ``raw`` that it does not have."""
+    block = model.model_for(raw)
+    for key in list(raw):
+        here = (*path, key)
+        if key in block.model_fields:
+            if key in block.warned_keys:
+                problems.warn(here, block.warned_keys[key])
+            _lint_value(slot_of(block.annotation_for(key, raw)), raw[key], problems, here)
+            continue
+        if key in block.ignored_keys:
+            problems.warn(here, block.ignored_keys[key])
+        elif key in block.removed_keys:
+            problems.error(here, block.removed_keys[key])
+        elif issubclass(block, LenientSettings):
+            problems.warn(here, f"unknown key {key!r} is ignored{_suggestion(block, raw, key)}")
+        else:
+            problems.error(here, f"unknown key {key!r}{_suggestion(block, raw, key)}")
+        del raw[key]
+
+
+def _lint_value(slot: Slot, value: Value, problems: Problems, path: Path) -> None:
+    if slot.kind == "model" and slot.model is not None and isinstance(value, dict):
+        lint(slot.model, value, problems, path)
+    elif slot.kind == "map" and isinstance(value, dict):
+        for key, item in value.items():
+            _lint_value(slot_of(slot.item), item, problems, (*path, key))
+    elif slot.kind == "list" and isinstance(value, list):
+        for index, item in enumerate(value):
+            _lint_value(slot_of(slot.item), item, problems, (*path, str(index)))
+    elif bool in slot.types and problems.origins.get(path) == "yaml" and _is_false_text(value):
+        problems.warn(path, f"the text {value!r} is read as false (ML-Agents reads any text as true): drop the quotes")
+
+
+def _is_false_text(value: Value) -> bool:
+    return isinstance(value, str) and value.lower() in _FALSE_WORDS
+
+
+def _suggestion(block: type[SettingsModel], raw: Tree, key: str) -> str:
+    near = did_you_mean(key, block.model_fields)
+    if near:
+        return near
+    for name in block.model_fields:
+        below = slot_of(block.annotation_for(name, raw))
+        if below.model is not None and key in below.model.model_fields:
+            return f"; it belongs under {name}"
+    if len(block.model_fields) > _MAX_LISTED_KEYS:
+        return ""
+    return f"; known keys: {', '.join(block.model_fields)}"

@@ -1,0 +1,143 @@
+"""Reads a run: the file, what is laid over it, ML-Agents' merging, and where each value came from."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+
+from pydantic import ValidationError
+
+from learner.settings.base import Tree
+from learner.settings.layers import from_environment, from_flags, from_secrets, from_set_items, lay_over, leaves
+from learner.settings.lint import lint
+from learner.settings.merge import build_behaviors, build_default
+from learner.settings.problems import Problems
+from learner.settings.run import RunOptions
+from learner.settings.slots import slot_of
+from learner.settings.sources import sources_of
+from learner.settings.start import settle_start
+from learner.settings.trainer import DEFAULT_TRAINER_TYPE, TrainerSettings
+from learner.settings.yaml_reader import Document, read_document
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedRun:
+    """A run's settings, and how they came about.
+
+    Attributes:
+        path: the run file, or None if there was none.
+        options: the settings, complete.
+        sources: where each value came from, by its dotted path: "default", "yaml", "default_settings" (inherited),
+            "derived" (computed from other values), "env ROLLCAST_X", "secret x", "--flag", "--set a.b".
+        warnings: what the user should know, one line each.
+    """
+
+    path: FilePath | None
+    options: RunOptions
+    sources: Mapping[str, str]
+    warnings: tuple[str, ...]
+
+
+def load_run_options(
+    path: FilePath | None,
+    *,
+    cli: Mapping[str, object] | None = None,
+    set_items: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> LoadedRun:
+    """Reads a run.
+
+    Command line over environment over secrets directory over the file over defaults; of the command line, ``--set``
+    wins over flags.
+
+    Args:
+        path: the run file; None runs every behavior with ML-Agents' PPO defaults.
+        cli: flags that were given, by name (``run-id`` or ``run_id``) or dotted path; a None is a flag not given.
+        set_items: texts ``a.b.c=value``.
+        environ: the environment; none is read if this is None.
+
+    Raises:
+        UserError: something is wrong; ``details`` has every problem if there are several.
+    """
+    document = Document() if path is None else read_document(path)
+    tree = copy.deepcopy(document.tree)
+    problems = Problems("the settings" if path is None else str(path), document.lines)
+    _fill_empty_blocks(tree)
+    problems.origins = dict.fromkeys(leaves(tree), "yaml")
+    _lay_over_all(tree, problems, cli or {}, set_items, environ or {})
+    settle_start(tree, problems)
+    _lint(tree, problems)
+    options = _build(tree, problems)
+    _check_has_behaviors(path, options, problems)
+    problems.raise_errors()
+    _warn(path, options, problems)
+    return LoadedRun(path, options, sources_of(options, problems.origins), tuple(problems.warnings))
+
+
+def _fill_empty_blocks(tree: Tree) -> None:
+    """A block whose lines are all commented out reads as null; take it as empty."""
+    for key, field in RunOptions.model_fields.items():
+        slot = slot_of(field.annotation)
+        if key in tree and tree[key] is None and slot.kind != "leaf" and not slot.nullable:
+            tree[key] = {}
+
+
+def _lay_over_all(
+    tree: Tree, problems: Problems, cli: Mapping[str, object], set_items: Sequence[str], environ: Mapping[str, str]
+) -> None:
+    listed = tree.get("behaviors")
+    names = list(listed) if isinstance(listed, dict) else []
+    lay_over(tree, list(from_secrets(environ, problems)), problems)
+    lay_over(tree, list(from_environment(environ, problems)), problems)
+    lay_over(tree, list(from_flags(cli, names, problems)), problems)
+    lay_over(tree, list(from_set_items(set_items, tree, problems)), problems)
+
+
+def _lint(tree: Tree, problems: Problems) -> None:
+    """Checks the keys of every block; a behavior without a trainer type is checked as the one it inherits."""
+    default = tree.get("default_settings")
+    inherited = default.get("trainer_type", DEFAULT_TRAINER_TYPE) if isinstance(default, dict) else DEFAULT_TRAINER_TYPE
+    behaviors = tree.get("behaviors")
+    unset: list[Tree] = []
+    if isinstance(behaviors, dict):
+        unset = [block for block in behaviors.values() if isinstance(block, dict) and "trainer_type" not in block]
+    for block in unset:
+        block["trainer_type"] = inherited
+    lint(RunOptions, tree, problems)
+    for block in unset:
+        del block["trainer_type"]
+
+
+def _build(tree: Tree, problems: Problems) -> RunOptions:
+    """Builds the tree of settings; returns defaults where errors were noted."""
+    default = build_default(tree.get("default_settings"), problems)
+    behaviors: dict[str, TrainerSettings] = {}
+    if default is not None or tree.get("default_settings") is None:
+        behaviors = build_behaviors(tree.get("behaviors"), default, problems)
+    try:
+        return RunOptions.model_validate({**tree, "default_settings": default, "behaviors": behaviors})
+    except ValidationError as error:
+        problems.add_validation(error)
+        return RunOptions()
+
+
+def _check_has_behaviors(path: FilePath | None, options: RunOptions, problems: Problems) -> None:
+    if path is not None and not problems.errors and not options.behaviors and options.default_settings is None:
+        problems.errors.append(f"{path}: has neither behaviors nor default_settings; add what the actors shall train")
+
+
+def _warn(path: FilePath | None, options: RunOptions, problems: Problems) -> None:
+    if path is None and not options.behaviors and options.default_settings is None:
+        problems.warnings.append("no run file: every behavior is trained with the defaults of ppo")
+    for name, settings in options.behaviors.items():
+        hyperparameters = settings.hyperparameters
+        if hyperparameters.batch_size > hyperparameters.buffer_size:
+            text = f"is {hyperparameters.batch_size}, more than buffer_size {hyperparameters.buffer_size}"
+            problems.warn(("behaviors", name, "hyperparameters", "batch_size"), text)
+    for name, parameter in (options.environment_parameters or {}).items():
+        last = parameter.curriculum[-1]
+        if last.completion_criteria is not None:
+            text = f"the last lesson, {last.name!r}, has completion_criteria; they are ignored"
+            problems.warn(("environment_parameters", name), text)

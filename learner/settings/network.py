@@ -1,0 +1,43 @@
+"""Network settings: encoders, body and memory of one behavior or reward signal."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from learner.settings.base import LenientSettings, PositiveWhole, invalid
+
+
+class MemorySettings(LenientSettings):
+    """A recurrent memory; an empty map turns it on with these defaults."""
+
+    sequence_length: PositiveWhole = Field(default=64, description="steps trained in one sequence")
+    memory_size: PositiveWhole = Field(default=128, description="numbers in the memory; even, for it holds two halves")
+
+    @field_validator("memory_size")
+    @classmethod
+    def _even(cls, value: int) -> int:
+        if value % 2:
+            raise invalid(f"must be even, got {value}: try {value + 1}")
+        return value
+
+
+class NetworkSettings(LenientSettings):
+    """The network of a behavior or of a reward signal."""
+
+    normalize: bool = Field(
+        default=False, description="normalize vector observations by their running mean and variance"
+    )
+    hidden_units: PositiveWhole = Field(default=128, description="width of each layer")
+    num_layers: PositiveWhole = Field(default=2, description="layers of the body")
+    vis_encode_type: Literal["simple", "nature_cnn", "resnet", "match3", "fully_connected"] = Field(
+        default="simple", description="encoder of visual observations"
+    )
+    memory: MemorySettings | None = Field(default=None, description="recurrent memory; null has none")
+    goal_conditioning_type: Literal["hyper", "none"] = Field(default="hyper", description="how goal observations enter")
+    deterministic: bool = Field(default=False, description="take the most likely action instead of a sample")
+    activation: Literal["swish", "tanh", "relu"] = Field(default="swish", description="activation of the body's layers")
+    initialization: Literal["kaiming", "orthogonal"] = Field(
+        default="kaiming", description="initial weights of the body"
+    )

@@ -1,0 +1,153 @@
+"""Environment parameters: constants, samplers and curricula.
+
+The three spellings of ML-Agents become one: every parameter is a list of lessons, a constant is a sampler, and a
+parameter without a curriculum is one lesson named after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal, Self
+
+from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
+
+from learner.settings.base import NonNegativeWhole, Real, SettingsModel, Value, Whole, invalid
+
+
+class SamplerParameters(SettingsModel):
+    """What every sampler has."""
+
+    seed: Whole = Field(default=-1, description="-1 derives one from the run seed")
+
+
+class ConstantParameters(SamplerParameters):
+    """Always the same value."""
+
+    value: Real
+
+
+class UniformParameters(SamplerParameters):
+    """Uniform between two bounds."""
+
+    min_value: Real = 0.0
+    max_value: Real = 1.0
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min_value > self.max_value:
+            raise invalid(f"min_value {self.min_value} is more than max_value {self.max_value}")
+        return self
+
+
+class GaussianParameters(SamplerParameters):
+    """A normal distribution."""
+
+    mean: Real = 1.0
+    st_dev: Real = 1.0
+
+
+class MultiRangeUniformParameters(SamplerParameters):
+    """Uniform over several intervals."""
+
+    intervals: tuple[tuple[Real, Real], ...] = ((0.0, 1.0),)
+
+    @field_validator("intervals")
+    @classmethod
+    def _ordered(cls, value: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
+        if not value:
+            raise invalid("has no interval; write at least one, such as [[0.0, 1.0]]")
+        for low, high in value:
+            if low > high:
+                raise invalid(f"interval [{low}, {high}] is the wrong way round")
+        return value
+
+
+SAMPLERS: Mapping[str, type[SamplerParameters]] = MappingProxyType(
+    {
+        "uniform": UniformParameters,
+        "gaussian": GaussianParameters,
+        "multirangeuniform": MultiRangeUniformParameters,
+        "constant": ConstantParameters,
+    }
+)
+"""Parameter model of each sampler type."""
+
+
+class Sampler(SettingsModel):
+    """What an environment parameter is drawn from."""
+
+    sampler_type: Literal["uniform", "gaussian", "multirangeuniform", "constant"]
+    sampler_parameters: SerializeAsAny[SamplerParameters]
+
+    @classmethod
+    def annotation_for(cls, key: str, raw: Mapping[str, Value]) -> object:
+        """Returns the type of a field; that of the parameters depends on the sampler type."""
+        if key == "sampler_parameters":
+            return SAMPLERS.get(str(raw.get("sampler_type")), object)
+        return super().annotation_for(key, raw)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_number(cls, value: object) -> object:
+        if isinstance(value, int | float | str):
+            return {"sampler_type": "constant", "sampler_parameters": {"value": value}}
+        return value
+
+    @field_validator("sampler_parameters", mode="before")
+    @classmethod
+    def _of_this_sampler(cls, value: object, info: ValidationInfo) -> object:
+        model = SAMPLERS.get(str(info.data.get("sampler_type")))
+        if model is None:  # reported at sampler_type
+            return SamplerParameters()
+        return model.model_validate(value)
+
+
+class CompletionCriteria(SettingsModel):
+    """When a lesson is learned."""
+
+    behavior: str = Field(description="behavior name, without a team")
+    measure: Literal["reward", "progress"] = "reward"
+    min_lesson_length: NonNegativeWhole = Field(default=0, description="episodes in the reward buffer")
+    signal_smoothing: bool = True
+    threshold: Real = 0.0
+    require_reset: bool = False
+
+    @model_validator(mode="after")
+    def _progress_is_a_fraction(self) -> Self:
+        if self.measure == "progress" and not 0.0 <= self.threshold <= 1.0:
+            raise invalid(f"threshold is {self.threshold}, but progress goes from 0 to 1")
+        return self
+
+
+class Lesson(SettingsModel):
+    """One lesson of a curriculum."""
+
+    name: str
+    value: Sampler
+    completion_criteria: CompletionCriteria | None = None
+
+
+class ParameterSettings(SettingsModel):
+    """One environment parameter: its lessons, in order."""
+
+    curriculum: tuple[Lesson, ...] = Field(min_length=1)
+
+    @classmethod
+    def model_for(cls, raw: Mapping[str, Value]) -> type[SettingsModel]:
+        """Returns the model a map is checked against: a curriculum, or a single sampler."""
+        return cls if "curriculum" in raw else Sampler
+
+    @model_validator(mode="after")
+    def _lessons_end(self) -> Self:
+        for lesson in self.curriculum[:-1]:
+            if lesson.completion_criteria is None:
+                raise invalid(f"lesson {lesson.name!r} is not the last one and has no completion_criteria")
+        return self
+
+
+def as_curriculum(name: str, value: object) -> object:
+    """Turns a number or a sampler into a curriculum of one lesson, named after the parameter."""
+    if isinstance(value, ParameterSettings) or (isinstance(value, Mapping) and "curriculum" in value):
+        return value
+    return {"curriculum": [{"name": name, "value": value}]}

@@ -1,0 +1,111 @@
+"""Collects what is wrong with a run's settings, and says it so that it can be put right.
+
+A problem is shown with where the value came from: the line of the file, the environment variable, the flag.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from learner.exits import ExitCode, UserError
+from learner.settings.base import Path
+
+_MAX_SHOWN_CHARACTERS = 60
+
+_MESSAGES: Mapping[str, str] = {
+    "missing": "is required and missing",
+    "model_type": "must be a map of settings",
+    "dict_type": "must be a map of settings",
+    "tuple_type": "must be a list",
+    "string_type": "must be text",
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+}
+"""Messages for pydantic's error types where its own speak of Python."""
+
+_WITHOUT_VALUE = frozenset({"missing", "invalid_setting", "extra_forbidden"})
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Returns the known name that looks most like a wrong one, or None if none does."""
+    names = {key.lower(): key for key in known}
+    matches = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.6)
+    return names[matches[0]] if matches else None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Returns ``; did you mean 'x'?`` to put behind a message, or nothing."""
+    match = nearest(name, known)
+    return f"; did you mean {match!r}?" if match is not None else ""
+
+
+@dataclass(slots=True)
+class Problems:
+    """Errors and warnings about one run, with what is needed to say where each value came from.
+
+    Attributes:
+        file: name of the run file, for messages.
+        lines: the line of each value in the file.
+        origins: where each written value came from: "yaml", "env ROLLCAST_X", "secret x", "--flag".
+    """
+
+    file: str
+    lines: Mapping[Path, int] = field(default_factory=dict)
+    origins: dict[Path, str] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def place(self, path: Path) -> str:
+        """Says where the value at a path, or the nearest block above it, was written."""
+        dotted = ".".join(path)
+        for length in range(len(path), 0, -1):
+            origin = self.origins.get(path[:length])
+            if origin is not None and origin != "yaml":
+                return f"{origin}: {dotted}"
+            if path[:length] in self.lines:
+                return f"{self.file}:{self.lines[path[:length]]}: {dotted}"
+        return f"{self.file}: {dotted}" if dotted else self.file
+
+    def error(self, path: Path, message: str) -> None:
+        """Notes an error at a path."""
+        self.errors.append(f"{self.place(path)}: {message}")
+
+    def warn(self, path: Path, message: str) -> None:
+        """Notes a warning at a path."""
+        self.warnings.append(f"{self.place(path)}: {message}")
+
+    def add_validation(self, error: ValidationError, prefix: Path = ()) -> None:
+        """Notes every error of a pydantic validation of the block at ``prefix``."""
+        for details in error.errors(include_url=False):
+            path = (*prefix, *(str(part) for part in details["loc"]))
+            self.error(path, self._message(details, path))
+
+    def raise_errors(self) -> None:
+        """Raises what was noted.
+
+        Raises:
+            UserError: there was an error; every one is in its details.
+        """
+        if not self.errors:
+            return
+        more = f" (and {len(self.errors) - 1} more)" if len(self.errors) > 1 else ""
+        raise UserError(ExitCode.RUN_FILE, self.errors[0] + more, self.errors if more else ())
+
+    def _message(self, details: ErrorDetails, path: Path) -> str:
+        kind = details["type"]
+        if kind == "extra_forbidden":
+            return f"unknown key {path[-1]!r}"
+        text = _MESSAGES.get(kind)
+        if text is None:
+            text = details["msg"].replace("Input should be", "must be")
+        if kind in _WITHOUT_VALUE or self.origins.get(path, "").startswith("secret "):
+            return text
+        shown = repr(details["input"])
+        if len(shown) > _MAX_SHOWN_CHARACTERS:
+            shown = shown[:_MAX_SHOWN_CHARACTERS] + "..."
+        return f"{text}, got {shown}"

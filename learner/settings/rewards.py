@@ -1,0 +1,84 @@
+"""Reward signals of a behavior.
+
+Writing ``reward_signals`` without ``extrinsic`` means that the environment's reward is not used, as in ML-Agents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
+
+from learner.settings.base import Fraction, NonNegativeReal, PositiveReal, PositiveWhole, SettingsModel, invalid
+from learner.settings.network import NetworkSettings
+
+
+class RewardSignalSettings(SettingsModel):
+    """What every reward signal has."""
+
+    gamma: Fraction = Field(default=0.99, description="discount of this signal")
+    strength: NonNegativeReal = Field(default=1.0, description="factor of this signal")
+    network_settings: NetworkSettings = Field(default_factory=NetworkSettings)
+
+
+class ExtrinsicSettings(RewardSignalSettings):
+    """The environment's own reward."""
+
+
+def _network_of_encoding_size(values: dict[str, object]) -> NetworkSettings:
+    """Builds the network of a signal that writes none: the deprecated ``encoding_size`` is its width."""
+    size = values.get("encoding_size")
+    return NetworkSettings(hidden_units=size) if isinstance(size, int) else NetworkSettings()
+
+
+class LearnedSignalSettings(RewardSignalSettings):
+    """What the signals with a network of their own have."""
+
+    learning_rate: PositiveReal = 3e-4
+    encoding_size: PositiveWhole | None = Field(
+        default=None, description="deprecated: hidden_units of the signal's network, if network_settings is absent"
+    )
+    network_settings: NetworkSettings = Field(default_factory=_network_of_encoding_size)
+
+
+class CuriositySettings(LearnedSignalSettings):
+    """Intrinsic curiosity (Pathak et al. 2017, arXiv:1705.05363)."""
+
+
+class RNDSettings(LearnedSignalSettings):
+    """Random network distillation (Burda et al. 2018, arXiv:1810.12894)."""
+
+    learning_rate: PositiveReal = 1e-4
+
+
+class GAILSettings(LearnedSignalSettings):
+    """Generative adversarial imitation (Ho and Ermon 2016, arXiv:1606.03476)."""
+
+    demo_path: str = Field(description="demonstration file or folder")
+    use_actions: bool = False
+    use_vail: bool = False
+
+
+class RewardSignals(SettingsModel):
+    """The reward signals of a behavior; one that is None is not used."""
+
+    extrinsic: ExtrinsicSettings | None = None
+    curiosity: CuriositySettings | None = None
+    rnd: RNDSettings | None = None
+    gail: GAILSettings | None = None
+
+    def active(self) -> Mapping[str, RewardSignalSettings]:
+        """Returns the signals in use by name, in the order extrinsic, curiosity, rnd, gail."""
+        signals = {"extrinsic": self.extrinsic, "curiosity": self.curiosity, "rnd": self.rnd, "gail": self.gail}
+        return {name: signal for name, signal in signals.items() if signal is not None}
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _not_null(cls, value: object) -> object:
+        if value is None:
+            raise invalid("is empty; write {} for a signal with default settings, or leave the line out")
+        return value
+
+    @model_serializer(mode="wrap")
+    def _only_active(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        return {name: signal for name, signal in handler(self).items() if signal is not None}

@@ -1,0 +1,72 @@
+"""The whole run file as one frozen tree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import Field, field_validator
+
+from learner.exits import ExitCode, UserError
+from learner.settings.base import SettingsModel, invalid
+from learner.settings.environment import CheckpointSettings, EngineSettings, EnvironmentSettings, TorchSettings
+from learner.settings.names import name_problem, without_team
+from learner.settings.parameters import ParameterSettings, as_curriculum
+from learner.settings.service import ServiceSettings
+from learner.settings.trainer import TrainerSettings
+
+
+class UnknownBehaviorError(UserError):
+    """An actor brought a behavior that the run file does not know."""
+
+
+class RunOptions(SettingsModel):
+    """A run: ML-Agents' blocks as they are, and the service's own under ``rollcast``."""
+
+    default_settings: TrainerSettings | None = Field(
+        default=None, description="settings of behaviors that are not listed"
+    )
+    behaviors: dict[str, TrainerSettings] = Field(default_factory=dict, description="settings of each behavior")
+    env_settings: EnvironmentSettings = Field(default_factory=EnvironmentSettings)
+    engine_settings: EngineSettings = Field(default_factory=EngineSettings)
+    environment_parameters: dict[str, ParameterSettings] | None = None
+    checkpoint_settings: CheckpointSettings = Field(default_factory=CheckpointSettings)
+    torch_settings: TorchSettings = Field(default_factory=TorchSettings)
+    debug: bool = Field(default=False, description="log at debug level")
+    rollcast: ServiceSettings = Field(default_factory=ServiceSettings)
+
+    @field_validator("behaviors")
+    @classmethod
+    def _usable_names(cls, value: dict[str, TrainerSettings]) -> dict[str, TrainerSettings]:
+        for name in value:
+            problem = name_problem(name)
+            if problem is not None:
+                hint = " (write the name without ?team=)" if "?team=" in name else ""
+                raise invalid(f"the behavior name {name!r} {problem}{hint}")
+        return value
+
+    @field_validator("environment_parameters", mode="before")
+    @classmethod
+    def _one_spelling(cls, value: object) -> object:
+        if isinstance(value, Mapping):
+            return {name: as_curriculum(str(name), settings) for name, settings in value.items()}
+        return value
+
+    def settings_for(self, behavior_id: str) -> TrainerSettings:
+        """Returns the settings of a behavior that an actor declares.
+
+        A behavior that is not listed gets ``default_settings``; a run without any run file takes every behavior, with
+        ML-Agents' PPO defaults.
+
+        Raises:
+            UnknownBehaviorError: the run file lists other behaviors and has no ``default_settings``.
+        """
+        name = without_team(behavior_id)
+        if name in self.behaviors:
+            return self.behaviors[name]
+        if self.default_settings is not None:
+            return self.default_settings
+        if not self.behaviors:
+            return TrainerSettings()
+        known = ", ".join(sorted(self.behaviors))
+        message = f"the run file knows no behavior {name!r}, only {known}; add it there, or add default_settings"
+        raise UnknownBehaviorError(ExitCode.RUN_FILE, message)

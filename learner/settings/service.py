@@ -1,0 +1,124 @@
+"""The ``rollcast:`` block: what the service needs beyond ML-Agents' settings."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from learner.settings.base import PositiveBytes, PositiveReal, PositiveWhole, Real, SettingsModel, Whole, invalid
+
+MIN_CHUNK_BYTES = 64 * 1024
+MAX_CHUNK_BYTES = 64 * 1024 * 1024
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Splits ``host:port`` (``[::1]:50051`` for IPv6) into its parts; port 0 means any free port.
+
+    Raises:
+        ValueError: the text is no such address.
+    """
+    host, separator, port = address.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not separator or not host or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
+        raise ValueError(f"must be host:port with a port from 0 to 65535, got {address!r}")
+    if ":" in host and not bracketed:
+        raise ValueError(f"must have its IPv6 address in brackets, as in [::1]:50051, got {address!r}")
+    return host.strip("[]"), int(port)
+
+
+def is_loopback(address: str) -> bool:
+    """Says whether only this machine can reach an address ``host:port``."""
+    host, _ = split_address(address)
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False  # another host name: it may resolve to anything
+
+
+class ServiceSettings(SettingsModel):
+    """Addresses, limits and pace of the learner."""
+
+    address: str = Field(default="127.0.0.1:50051", description="where actors connect; port 0 takes any free port")
+    insecure: bool = Field(default=False, description="allow plain text on an address other machines can reach")
+    control_address: str = Field(
+        default="127.0.0.1:0", description="where status, pause and stop commands connect; loopback"
+    )
+    reflection: bool = Field(default=False, description="offer gRPC server reflection")
+    max_sessions: PositiveWhole = Field(default=1024, description="actors connected at once")
+    lease_seconds: PositiveReal = Field(default=15.0, description="a silent session ends after this long")
+    drain_seconds: PositiveReal = Field(default=5.0, description="time for actors to send what they have at the end")
+
+    queue_bytes: PositiveBytes = Field(default=256 * 2**20, description="bytes of chunks waiting for the trainers")
+    max_chunk_bytes: PositiveBytes = Field(
+        default=4 * 2**20, ge=MIN_CHUNK_BYTES, le=MAX_CHUNK_BYTES, description="largest chunk accepted"
+    )
+    target_chunk_bytes: PositiveBytes = Field(default=256 * 2**10, description="an actor sends a chunk of this size")
+    max_chunk_age_seconds: PositiveReal = Field(
+        default=0.025, description="an actor sends a chunk this old, however small"
+    )
+    max_chunk_steps: PositiveWhole | None = Field(
+        default=None, description="most steps in a chunk; null lets the learner say"
+    )
+
+    on_policy: Literal["relaxed", "strict"] = Field(
+        default="relaxed",
+        description="strict: ppo trains only steps of the version it updates; relaxed: up to max_policy_lag",
+    )
+    max_policy_lag: Whole | None = Field(
+        default=None, ge=0, description="most versions between acting and learning; null is the trainer's (ppo 4)"
+    )
+    device_ring_steps: PositiveWhole | None = Field(
+        default=None, description="steps the ring on the training device holds; null is the trainer's"
+    )
+
+    checkpoint_seconds: PositiveReal = Field(default=60.0, description="time between recovery checkpoints")
+    target_return: Real | None = Field(default=None, description="stop once the mean return reaches this")
+    reward_buffer_episodes: PositiveWhole = Field(default=100, description="episodes in the mean return")
+    max_wall_seconds: PositiveReal | None = Field(default=None, description="stop, with success, after this long")
+
+    torch_threads: PositiveWhole | None = Field(default=None, description="threads of torch; null takes the free cores")
+    log_format: Literal["auto", "console", "json"] = Field(
+        default="auto", description="auto goes by whether the output is a terminal"
+    )
+    summary_seconds: PositiveReal = Field(default=5.0, description="time between summary lines on the console")
+
+    @field_validator("address", "control_address")
+    @classmethod
+    def _well_formed(cls, value: str) -> str:
+        try:
+            split_address(value)
+        except ValueError as error:
+            raise invalid(str(error)) from None
+        return value
+
+    @field_validator("control_address")
+    @classmethod
+    def _control_is_local(cls, value: str) -> str:
+        if not is_loopback(value):
+            raise invalid(
+                f"must be a loopback address such as 127.0.0.1:0 (whoever reaches it can stop the run), got {value!r}"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _plain_text_stays_here(self) -> Self:
+        if not self.insecure and not is_loopback(self.address):
+            raise invalid(
+                f"address {self.address} can be reached from other machines, and the connection is plain text: "
+                "give --insecure (rollcast.insecure: true) on a network you trust, or listen on 127.0.0.1"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _sizes_nest(self) -> Self:
+        if self.target_chunk_bytes > self.max_chunk_bytes:
+            raise invalid(
+                f"target_chunk_bytes {self.target_chunk_bytes} exceeds max_chunk_bytes {self.max_chunk_bytes}"
+            )
+        if self.max_chunk_bytes > self.queue_bytes:
+            raise invalid(f"max_chunk_bytes {self.max_chunk_bytes} exceeds queue_bytes {self.queue_bytes}")
+        return self

@@ -1,0 +1,130 @@
+"""The settings of one behavior: which trainer, which network, which rewards, how long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Self
+
+from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
+
+from learner.settings.base import (
+    Fraction,
+    LenientSettings,
+    NonNegativeReal,
+    NonNegativeWhole,
+    PositiveWhole,
+    Real,
+    SettingsModel,
+    Value,
+    Whole,
+    invalid,
+)
+from learner.settings.hyperparameters import HYPERPARAMETERS, HyperparameterSettings, unknown_trainer_message
+from learner.settings.network import NetworkSettings
+from learner.settings.rewards import ExtrinsicSettings, RewardSignals
+
+DEFAULT_TRAINER_TYPE = "ppo"
+
+
+class BehavioralCloningSettings(LenientSettings):
+    """Imitation of recorded demonstrations beside the rewards."""
+
+    demo_path: str
+    steps: NonNegativeWhole = Field(default=0, description="steps over which the strength falls to zero; 0 keeps it")
+    strength: NonNegativeReal = 1.0
+    samples_per_update: NonNegativeWhole = Field(default=0, description="0 takes all samples")
+    num_epoch: PositiveWhole | None = Field(default=None, description="null is 3")
+    batch_size: PositiveWhole | None = Field(default=None, description="null is the trainer's batch_size")
+
+
+def _five_times_save_steps(values: dict[str, object]) -> int:
+    save_steps = values.get("save_steps")
+    return 5 * save_steps if isinstance(save_steps, int) else 100000
+
+
+class SelfPlaySettings(LenientSettings):
+    """Play against earlier versions of the own policy."""
+
+    save_steps: PositiveWhole = 20000
+    team_change: PositiveWhole = Field(default_factory=_five_times_save_steps, description="5 * save_steps if absent")
+    swap_steps: PositiveWhole = 2000
+    window: PositiveWhole = 10
+    play_against_latest_model_ratio: Fraction = 0.5
+    initial_elo: Real = 1200.0
+
+
+def _default_hyperparameters(values: dict[str, object]) -> HyperparameterSettings:
+    model = HYPERPARAMETERS.get(str(values.get("trainer_type")), HyperparameterSettings)
+    return model()
+
+
+class TrainerSettings(SettingsModel):
+    """One behavior of the run file, complete.
+
+    ``checkpoint_interval`` comes after the fields it is computed from when ``even_checkpoints`` is set.
+    """
+
+    ignored_keys: ClassVar[Mapping[str, str]] = {"framework": "is ignored: PyTorch is the only framework"}
+    removed_keys: ClassVar[Mapping[str, str]] = {
+        "output_path": "is a setting of very old files; set checkpoint_settings.results_dir instead"
+    }
+
+    trainer_type: str = DEFAULT_TRAINER_TYPE
+    hyperparameters: SerializeAsAny[HyperparameterSettings] = Field(default_factory=_default_hyperparameters)
+    network_settings: NetworkSettings = Field(default_factory=NetworkSettings)
+    reward_signals: RewardSignals = Field(default_factory=lambda: RewardSignals(extrinsic=ExtrinsicSettings()))
+    init_path: str | None = Field(default=None, description="checkpoint whose weights the behavior starts from")
+    keep_checkpoints: Whole = Field(default=5, description="checkpoints kept; 0 or less keeps all")
+    even_checkpoints: bool = Field(default=False, description="spread keep_checkpoints evenly over max_steps")
+    max_steps: PositiveWhole = Field(default=500000, description="steps after which the behavior is done")
+    checkpoint_interval: PositiveWhole = Field(
+        default=500000, description="steps between checkpoints", validate_default=True
+    )
+    time_horizon: PositiveWhole = Field(default=64, description="longest segment of one agent, in steps")
+    summary_freq: PositiveWhole = Field(default=50000, description="steps between summaries")
+    threaded: bool = Field(
+        default=False, description="collect while updating, with data up to max_policy_lag versions old"
+    )
+    self_play: SelfPlaySettings | None = None
+    behavioral_cloning: BehavioralCloningSettings | None = None
+
+    @classmethod
+    def annotation_for(cls, key: str, raw: Mapping[str, Value]) -> object:
+        """Returns the type of a field; that of the hyperparameters depends on the trainer type."""
+        if key == "hyperparameters":
+            trainer_type = raw.get("trainer_type", DEFAULT_TRAINER_TYPE)
+            return HYPERPARAMETERS.get(str(trainer_type), object)  # an unknown trainer is reported at its own key
+        return super().annotation_for(key, raw)
+
+    @field_validator("trainer_type")
+    @classmethod
+    def _trainer_exists(cls, value: str) -> str:
+        if value not in HYPERPARAMETERS:
+            raise invalid(unknown_trainer_message(value))
+        return value
+
+    @field_validator("hyperparameters", mode="before")
+    @classmethod
+    def _of_this_trainer(cls, value: object, info: ValidationInfo) -> object:
+        model = HYPERPARAMETERS.get(str(info.data.get("trainer_type")))
+        if model is None:  # reported at trainer_type; nothing can be said about the hyperparameters
+            return HyperparameterSettings()
+        return model.model_validate(value)
+
+    @field_validator("checkpoint_interval")
+    @classmethod
+    def _spread_evenly(cls, value: int, info: ValidationInfo) -> int:
+        keep = info.data.get("keep_checkpoints", 0)
+        if info.data.get("even_checkpoints") and keep > 0 and "max_steps" in info.data:
+            return max(1, int(info.data["max_steps"] / keep))
+        return value
+
+    @model_validator(mode="after")
+    def _sequence_fits_batch(self) -> Self:
+        memory = self.network_settings.memory
+        if memory is not None and memory.sequence_length > self.hyperparameters.batch_size:
+            raise invalid(
+                f"network_settings.memory.sequence_length is {memory.sequence_length}, more than "
+                f"hyperparameters.batch_size {self.hyperparameters.batch_size}: lower the one or raise the other"
+            )
+        return self

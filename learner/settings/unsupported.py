@@ -1,0 +1,38 @@
+"""What the run file may say, and no trainer does yet: refused at the start, by name, and never ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from learner.settings.run import RunOptions
+from learner.settings.trainer import TrainerSettings
+
+
+def unsupported(options: RunOptions) -> list[str]:
+    """Returns one line for each feature that is asked for and not built yet; none if the run can start."""
+    found = [
+        line for name, settings in options.behaviors.items() for line in _of_behavior(f"behaviors.{name}", settings)
+    ]
+    if options.default_settings is not None:
+        found.extend(_of_behavior("default_settings", options.default_settings))
+    if options.environment_parameters:
+        names = ", ".join(options.environment_parameters)
+        found.append(f"environment_parameters: not built yet, remove {names}")
+    return found
+
+
+def _of_behavior(path: str, settings: TrainerSettings) -> Iterator[str]:
+    network = settings.network_settings
+    if network.memory is not None:
+        yield f"{path}.network_settings.memory: recurrent networks are not built yet, remove it"
+    if network.vis_encode_type != "simple":
+        yield f"{path}.network_settings.vis_encode_type: {network.vis_encode_type} is not built yet, use simple"
+    for signal in settings.reward_signals.active():
+        if signal != "extrinsic":
+            yield f"{path}.reward_signals.{signal}: not built yet, remove it"
+    if not settings.reward_signals.active():
+        yield f"{path}.reward_signals: there is none, so nothing would be learned; add extrinsic: {{}}"
+    if settings.self_play is not None:
+        yield f"{path}.self_play: not built yet, remove it"
+    if settings.behavioral_cloning is not None:
+        yield f"{path}.behavioral_cloning: not built yet, remove it"

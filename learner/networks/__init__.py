@@ -1,0 +1,1 @@
+"""Networks in torch: encoders, body, heads, normalizer, and the action distributions the losses need."""

@@ -1,0 +1,54 @@
+"""The body: encoders, then linear layers with an activation after each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rollcast.specs import ObservationSpec
+from torch import Tensor, nn
+
+from learner.exits import ExitCode, UserError
+from learner.networks.activations import activation
+from learner.networks.encoders import ObservationEncoder
+from learner.networks.initializers import Initializer
+from learner.networks.normalizer import Normalizer
+from learner.settings.network import NetworkSettings
+
+
+class Body(nn.Module):
+    """Observations to ``[B, hidden_units]``.
+
+    Args:
+        specs: the observations, in the order in which they arrive.
+        settings: the network block of the run file.
+        initializer: where initial weights come from.
+
+    Raises:
+        UserError: the settings ask for something these networks do not have.
+    """
+
+    def __init__(self, specs: tuple[ObservationSpec, ...], settings: NetworkSettings, initializer: Initializer) -> None:
+        super().__init__()
+        if settings.memory is not None:
+            raise UserError(
+                ExitCode.RUN_FILE,
+                "network_settings.memory is set, but recurrent networks do not exist yet: take the memory block out",
+            )
+        self.encoder = ObservationEncoder(specs, settings, initializer)
+        self.size = settings.hidden_units
+        layers: list[nn.Module] = []
+        inputs = self.encoder.size
+        for _ in range(settings.num_layers):
+            layers += [initializer.linear(inputs, self.size, initializer.gains.hidden), activation(settings.activation)]
+            inputs = self.size
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, observations: Sequence[Tensor]) -> Tensor:
+        """Encodes ``[B, *shape]`` of each observation to ``[B, hidden_units]``."""
+        hidden: Tensor = self.layers(self.encoder(list(observations)))
+        return hidden
+
+    @property
+    def normalizers(self) -> dict[int, Normalizer]:
+        """The normalizers by position of their observation."""
+        return self.encoder.normalizers

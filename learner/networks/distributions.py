@@ -1,0 +1,51 @@
+"""Action distributions in torch, for the losses; the actor's numpy ones compute the same numbers.
+
+A *factor* is one continuous axis or one discrete branch; factors are independent given the observation. Columns of
+factors come continuous first, then branches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+_HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
+
+
+def gaussian_log_prob(mean: Tensor, log_std: Tensor, draws: Tensor) -> Tensor:
+    """Log-density of raw draws under independent Gaussians; all ``[B, n]``."""
+    standardized = (draws - mean) * torch.exp(-log_std)
+    return -0.5 * standardized.square() - log_std - _HALF_LOG_TWO_PI
+
+
+def gaussian_entropy(log_std: Tensor) -> Tensor:
+    """Differential entropy of each axis ``[B, n]``, in nats."""
+    return log_std + (0.5 + _HALF_LOG_TWO_PI)
+
+
+def categorical_log_prob(logits: Tensor, actions: Tensor, offsets: Tensor) -> Tensor:
+    """Log-probability of the chosen action of each branch, ``[B, b]``.
+
+    Args:
+        logits: ``[B, sum(branches)]``, normalized per branch, branches side by side.
+        actions: ``[B, b]`` integers, each counted from 0 within its branch.
+        offsets: ``[b]`` int64, where each branch begins (`branch_offsets`).
+    """
+    return logits.gather(1, actions.to(torch.int64) + offsets)
+
+
+def categorical_entropy(logits: Tensor, branches: Sequence[int]) -> Tensor:
+    """Entropy of each branch ``[B, b]``, in nats; forbidden choices (about -1e8) count as 0 · log 0 = 0."""
+    terms = -(logits.exp() * logits)
+    if len(branches) == 1:
+        return terms.sum(1, keepdim=True)
+    return torch.stack([part.sum(1) for part in terms.split(list(branches), dim=1)], dim=1)
+
+
+def branch_offsets(branches: Sequence[int], device: torch.device | str = "cpu") -> Tensor:
+    """Returns where each branch begins in the side-by-side logits: ``[b]`` int64."""
+    sizes = torch.tensor([0, *branches[:-1]] if branches else [], dtype=torch.int64, device=device)
+    return sizes.cumsum(0)

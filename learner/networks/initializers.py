@@ -1,0 +1,76 @@
+"""Layers with chosen initial weights, drawn from a generator of their own.
+
+Two families (``network_settings.initialization``): ``kaiming``, which is what ML-Agents does (He et al. 2015,
+arXiv:1502.01852; heads scaled down by a gain), and ``orthogonal`` (Saxe et al. 2013, arXiv:1312.6120), the usual choice
+for PPO on small control tasks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+Initialization = Literal["kaiming", "orthogonal"]
+
+_Layer = TypeVar("_Layer", nn.Linear, nn.Conv2d)
+
+
+@dataclass(frozen=True, slots=True)
+class Gains:
+    """Factors on the initial weights of each kind of layer."""
+
+    hidden: float
+    mean: float
+    logits: float
+    value: float
+
+
+_GAINS = {
+    "kaiming": Gains(hidden=1.0, mean=0.2, logits=0.1, value=1.0),
+    "orthogonal": Gains(hidden=math.sqrt(2.0), mean=0.01, logits=0.01, value=1.0),
+}
+
+
+class Initializer:
+    """Makes layers whose weights come from ``generator``, so that no global random state is read or changed.
+
+    Args:
+        kind: the family of initial weights.
+        generator: where the random numbers come from; None is torch's own.
+    """
+
+    def __init__(self, kind: Initialization, generator: torch.Generator | None = None) -> None:
+        self.kind = kind
+        self.gains = _GAINS[kind]
+        self._generator = generator
+
+    def linear(self, inputs: int, outputs: int, gain: float) -> nn.Linear:
+        """Makes a linear layer ``[B, inputs] -> [B, outputs]`` with a bias of zero."""
+        return self._fill(nn.utils.skip_init(nn.Linear, inputs, outputs), self._main, gain)
+
+    def value(self, inputs: int, outputs: int) -> nn.Linear:
+        """Makes a linear layer for values: Xavier-uniform (Glorot and Bengio 2010) in the kaiming family."""
+        fill = nn.init.orthogonal_ if self.kind == "orthogonal" else nn.init.xavier_uniform_
+        return self._fill(nn.utils.skip_init(nn.Linear, inputs, outputs), fill, self.gains.value)
+
+    def conv(self, inputs: int, outputs: int, kernel: int, stride: int = 1, padding: int = 0) -> nn.Conv2d:
+        """Makes a convolution ``[B, inputs, H, W] -> [B, outputs, H', W']`` with a bias of zero."""
+        layer = nn.utils.skip_init(nn.Conv2d, inputs, outputs, kernel, stride=stride, padding=padding)
+        return self._fill(layer, self._main, self.gains.hidden)
+
+    @property
+    def _main(self) -> Callable[..., Tensor]:
+        return nn.init.orthogonal_ if self.kind == "orthogonal" else nn.init.kaiming_normal_
+
+    def _fill(self, layer: _Layer, fill: Callable[..., Tensor], gain: float) -> _Layer:
+        fill(layer.weight, generator=self._generator)
+        with torch.no_grad():
+            layer.weight.mul_(gain)
+            if layer.bias is not None:
+                layer.bias.zero_()
+        return layer

@@ -1,0 +1,95 @@
+"""Normalization of vector observations by running mean and variance.
+
+The statistics are kept outside of the networks, in float64, and merged batch by batch; the networks hold a float32
+copy that changes only when a policy is published. So the policy that acts, the one that is trained, and the one that
+is exported see the same numbers (the recorded log-probability is the learner's own).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+CLIP = 5.0
+"""Normalized values are clamped to [-CLIP, CLIP]."""
+
+_MIN_VARIANCE = 1e-8
+
+
+class Normalizer(nn.Module):
+    """Maps ``[B, size]`` to ``clamp((x - mean) / std, -5, 5)``; the identity (but for the clamp) until published."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(size))
+        self.register_buffer("std", torch.ones(size))
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Normalizes values ``[B, size]``."""
+        return torch.clamp((values - self.mean) / self.std, -CLIP, CLIP)
+
+    @torch.no_grad()
+    def publish(self, moments: RunningMoments) -> None:
+        """Takes over the running statistics."""
+        self.mean.copy_(moments.mean)
+        self.std.copy_(moments.std())
+
+
+class RunningMoments:
+    """Count, mean and sum of squared deviations of a stream of rows, in float64.
+
+    It starts as if one row with mean 0 and squared deviation 1 had been seen, as in ML-Agents, so that a constant
+    input has no zero variance. Batches merge by Chan et al. 1979 ("Updating formulae and a pairwise algorithm for
+    computing sample variances"), which does not depend on how the rows were split but for rounding.
+    """
+
+    def __init__(self, size: int, device: torch.device | str = "cpu") -> None:
+        self.count = torch.ones((), dtype=torch.float64, device=device)
+        self.mean = torch.zeros(size, dtype=torch.float64, device=device)
+        self.m2 = torch.ones(size, dtype=torch.float64, device=device)
+
+    def merge(self, batch: Tensor) -> None:
+        """Adds the moments of a batch, as made by `batch_moments` (``[3, size]``)."""
+        count, mean, m2 = batch[0, 0], batch[1], batch[2]
+        total = self.count + count
+        delta = mean - self.mean
+        self.mean = self.mean + delta * (count / total)
+        self.m2 = self.m2 + m2 + delta.square() * (self.count * count / total)
+        self.count = total
+
+    def std(self) -> Tensor:
+        """Returns the standard deviation ``[size]``, never zero."""
+        return (self.m2 / self.count).clamp_min(_MIN_VARIANCE).sqrt()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Returns the statistics."""
+        return {"count": self.count, "mean": self.mean, "m2": self.m2}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Takes over saved statistics.
+
+        Raises:
+            ValueError: they are of another size.
+        """
+        if state["mean"].shape != self.mean.shape:
+            raise ValueError(
+                f"normalizer statistics are of shape {list(state['mean'].shape)}, not {list(self.mean.shape)}"
+            )
+        device = self.mean.device
+        self.count, self.mean, self.m2 = (state[key].to(device, torch.float64) for key in ("count", "mean", "m2"))
+
+
+def batch_moments(rows: Tensor) -> Tensor:
+    """Computes the moments of rows ``[N, size]``.
+
+    Returns:
+        ``[3, size]`` float64: the count (repeated), the mean, the sum of squared deviations from it.
+    """
+    values = rows.to(torch.float64)
+    mean = values.mean(0)
+    return torch.stack((torch.full_like(mean, rows.shape[0]), mean, (values - mean).square().sum(0)))

@@ -1,0 +1,82 @@
+"""The policy network: observations as they are on the wire to the parameters of action distributions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from rollcast.specs import BehaviorSpec
+from torch import Tensor, nn
+
+from learner.networks.body import Body
+from learner.networks.heads import CategoricalHead, GaussianHead
+from learner.networks.initializers import Initializer
+from learner.networks.normalizer import Normalizer
+from learner.settings.network import NetworkSettings
+
+
+class PolicyOutput(NamedTuple):
+    """Parameters of the action distributions; a part that the behavior lacks is None.
+
+    Attributes:
+        mean: ``[B, n]``, of the raw draw of each continuous axis.
+        log_std: ``[B, n]``.
+        logits: ``[B, sum(branches)]``, log-probabilities of the allowed choices, each branch normalized.
+        recurrent_out: ``[B, memory_size]``.
+    """
+
+    mean: Tensor | None
+    log_std: Tensor | None
+    logits: Tensor | None
+    recurrent_out: Tensor | None
+
+
+class PolicyNetwork(nn.Module):
+    """What acts. Casting, scaling, one-hot encoding, axis order and normalization are all inside.
+
+    Args:
+        spec: what the behavior sees and does.
+        settings: the network block of the run file.
+        generator: where initial weights come from; None is torch's own.
+
+    Raises:
+        UserError: the settings ask for something that does not fit the behavior.
+    """
+
+    def __init__(self, spec: BehaviorSpec, settings: NetworkSettings, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        initializer = Initializer(settings.initialization, generator)
+        self.spec = spec
+        self.memory_size = 0
+        self.body = Body(spec.observations, settings, initializer)
+        continuous, branches = spec.action.continuous_size, spec.action.discrete_branches
+        self.gaussian = GaussianHead(self.body.size, continuous, initializer) if continuous else None
+        self.categorical = CategoricalHead(self.body.size, tuple(branches), initializer) if branches else None
+
+    def forward(
+        self,
+        observations: Sequence[Tensor],
+        action_masks: Tensor | None = None,
+        recurrent_in: Tensor | None = None,
+    ) -> PolicyOutput:
+        """Computes distribution parameters.
+
+        Args:
+            observations: one ``[B, *shape]`` each, in wire type and shape.
+            action_masks: ``[B, sum(branches)]`` of any numeric type, 1 = allowed; None = all allowed.
+            recurrent_in: reserved for memory; None.
+        """
+        del recurrent_in
+        return self.act(self.body(observations), action_masks)
+
+    def act(self, hidden: Tensor, action_masks: Tensor | None) -> PolicyOutput:
+        """Computes distribution parameters from the body's numbers ``[B, hidden_units]``."""
+        mean, log_std = (None, None) if self.gaussian is None else self.gaussian(hidden)
+        logits = None if self.categorical is None else self.categorical(hidden, action_masks)
+        return PolicyOutput(mean, log_std, logits, None)
+
+    @property
+    def normalizers(self) -> dict[int, Normalizer]:
+        """The normalizers by position of their observation."""
+        return self.body.normalizers

@@ -1,0 +1,112 @@
+"""One TensorBoard event file. Importing this imports TensorBoard: only :mod:`learner.observe.tensorboard` does, late."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, types_pb2
+from tensorboard.summary.writer import event_file_writer
+
+from learner.observe.stats import Aggregation, StatSummary
+from learner.observe.text import printable
+
+FLUSH_SECONDS = 5
+WAITING_EVENTS = 100
+HISTOGRAM_BINS = 30
+
+# TensorBoard ships neither annotations nor stubs: its messages and its writer are Any here, and nowhere else.
+_event: Any = event_pb2
+_summary: Any = summary_pb2
+_tensor: Any = tensor_pb2
+_types: Any = types_pb2
+_open_file: Any = event_file_writer.EventFileWriter
+
+
+class EventFile:
+    """Writes ``events.out.tfevents.*`` in a folder; a thread of TensorBoard's does the disk's part.
+
+    Args:
+        folder: made if missing.
+        restart_step: TensorBoard shall hide what older files of this folder hold from this step on.
+
+    Raises:
+        OSError: the folder cannot be written to.
+    """
+
+    def __init__(self, folder: Path, restart_step: int | None = None) -> None:
+        self._file = _open_file(str(folder), max_queue_size=WAITING_EVENTS, flush_secs=FLUSH_SECONDS)
+        if restart_step is not None:
+            start = _event.SessionLog(status=_event.SessionLog.START)
+            self._file.add_event(_event.Event(wall_time=time.time(), step=restart_step, session_log=start))
+
+    def add_summaries(self, summaries: Mapping[str, StatSummary], step: int) -> None:
+        """Adds one event with a scalar for each summary, and a histogram ``<key>_hist`` for each HISTOGRAM.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        values = []
+        for key, summary in summaries.items():
+            tag = printable(key)
+            values.append(_summary.Summary.Value(tag=tag, simple_value=summary.value))
+            if summary.aggregation is Aggregation.HISTOGRAM and summary.values.size:
+                values.append(_summary.Summary.Value(tag=f"{tag}_hist", histo=_histogram(summary.values)))
+        self._add(values, step)
+
+    def add_text(self, title: str, text: str, step: int) -> None:
+        """Adds a Markdown text.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        plugin = _summary.SummaryMetadata.PluginData(plugin_name="text")
+        tensor = _tensor.TensorProto(dtype=_types.DT_STRING, string_val=[text.encode()])
+        metadata = _summary.SummaryMetadata(plugin_data=plugin)
+        self._add([_summary.Summary.Value(tag=title, metadata=metadata, tensor=tensor)], step)
+
+    def flush(self) -> None:
+        """Puts everything on disk.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        self._file.flush()
+
+    def close(self) -> None:
+        """Puts everything on disk and closes the file.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        self._file.close()
+
+    def _add(self, values: list[Any], step: int) -> None:
+        summary = _summary.Summary(value=values)
+        self._file.add_event(_event.Event(wall_time=time.time(), step=step, summary=summary))
+
+
+def _histogram(values: NDArray[np.float64]) -> Any:  # noqa: ANN401  (a HistogramProto)
+    """Returns the values ``[K]``, K > 0 and finite, as TensorBoard's message."""
+    lowest, highest = float(values.min()), float(values.max())
+    if lowest == highest or not math.isfinite(highest - lowest):
+        counts, edges = np.array([float(values.size)]), np.array([lowest, highest])
+    else:
+        counted, edges = np.histogram(values, bins=HISTOGRAM_BINS)
+        counts = counted.astype(np.float64)
+    with np.errstate(over="ignore"):  # values from outside may be as large as they like
+        total, squares = float(values.sum()), float(np.square(values).sum())
+    return _summary.HistogramProto(
+        min=lowest,
+        max=highest,
+        num=values.size,
+        sum=total,
+        sum_squares=squares,
+        bucket_limit=edges[1:].tolist(),
+        bucket=counts.tolist(),
+    )

@@ -1,0 +1,239 @@
+"""Statistics of one behavior: collected per update, handed to the writers as summaries.
+
+Names are those of ML-Agents (``Losses/Policy Loss``, ``Environment/Cumulative Reward``, ...), so that known dashboards
+and habits work.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import structlog
+from numpy.typing import NDArray
+
+log = structlog.get_logger(__name__)
+
+MAX_KEYS = 1000
+"""Keys of one category between two writes; environments name keys too, and must not be able to fill the memory."""
+MAX_HISTOGRAM_VALUES = 10_000
+"""Newest values kept for a histogram; mean, spread and count are over all of them."""
+
+
+class Aggregation(enum.IntEnum):
+    """What the one number of a statistic is; the numbers are those of ``rollcast.v1.StatAggregation``."""
+
+    AVERAGE = 1
+    MOST_RECENT = 2
+    SUM = 3
+    HISTOGRAM = 4
+
+
+@dataclass(frozen=True, slots=True)
+class StatSummary:
+    """The values of one statistic since the last write.
+
+    Attributes:
+        aggregation: which of them :attr:`value` is.
+        count: number of finite values.
+        mean: their mean; NaN if there are none.
+        std: their standard deviation (of the values themselves: divided by ``count``); NaN if there are none.
+        total: their sum.
+        latest: the newest value, finite or not.
+        not_finite: number of values that were NaN or infinite; they are in no other number but ``latest``.
+        values: ``[K]`` float64, the newest values of a HISTOGRAM, else empty.
+    """
+
+    aggregation: Aggregation
+    count: int
+    mean: float
+    std: float
+    total: float
+    latest: float
+    not_finite: int
+    values: NDArray[np.float64]
+
+    @property
+    def value(self) -> float:
+        """The one number that stands for the statistic; NaN if it had no finite value."""
+        if self.aggregation is Aggregation.SUM:
+            return self.total if self.count else math.nan
+        if self.aggregation is Aggregation.MOST_RECENT:
+            return self.latest
+        return self.mean
+
+
+class StatsWriter(Protocol):
+    """Where summaries go: TensorBoard, or a tracker of the user's."""
+
+    def write(self, category: str, summaries: Mapping[str, StatSummary], step: int) -> None:
+        """Writes what was collected up to an environment step."""
+
+    def write_text(self, category: str, title: str, text: str, step: int) -> None:
+        """Writes a text (Markdown), such as the hyperparameters."""
+
+    def close(self) -> None:
+        """Writes what is left and lets go of files; closing twice is harmless."""
+
+
+class StatsReporter:
+    """Collects the statistics of one category (a behavior) and hands them to writers.
+
+    Thread-safe and cheap: adding a number is a few float operations under a lock. A writer that fails (a full disk) is
+    dropped with one warning; statistics never end a training. The writers belong to whoever made them, and are
+    closed there.
+
+    Args:
+        category: the behavior's name.
+        writers: where summaries go.
+    """
+
+    def __init__(self, category: str, writers: Sequence[StatsWriter] = ()) -> None:
+        self.category = category
+        self._writers = list(writers)
+        self._lock = threading.Lock()
+        self._stats: dict[str, _Accumulator] = {}
+        self._warned_of_keys = False
+
+    def add_stat(self, key: str, value: float, aggregation: Aggregation = Aggregation.AVERAGE) -> None:
+        """Adds one value; the aggregation of a key is the last one named."""
+        with self._lock:
+            stat = self._stat(key, aggregation)
+            if stat is not None:
+                stat.add(float(value))
+
+    def add_stats(self, key: str, values: NDArray[Any], aggregation: Aggregation = Aggregation.AVERAGE) -> None:
+        """Adds every element of an array of any shape and any real dtype."""
+        flat = np.asarray(values, dtype=np.float64).reshape(-1)
+        with self._lock:
+            stat = self._stat(key, aggregation)
+            if stat is not None:
+                stat.add_array(flat)
+
+    def set_stat(self, key: str, value: float) -> None:
+        """Sets a statistic of which only the newest value counts."""
+        self.add_stat(key, value, Aggregation.MOST_RECENT)
+
+    def summary(self, key: str) -> StatSummary | None:
+        """Returns what a key has collected since the last write, if anything."""
+        with self._lock:
+            stat = self._stats.get(key)
+            return None if stat is None else stat.summary()
+
+    def write_stats(self, step: int) -> dict[str, StatSummary]:
+        """Hands everything collected to the writers, starts anew, and returns it.
+
+        Args:
+            step: environment steps trained; the x-axis.
+        """
+        with self._lock:
+            stats, self._stats = self._stats, {}
+        summaries = {key: stat.summary() for key, stat in stats.items() if stat.used}
+        if summaries:
+            for writer in tuple(self._writers):
+                try:
+                    writer.write(self.category, summaries, step)
+                except OSError as error:
+                    self._drop(writer, error)
+        return summaries
+
+    def write_text(self, title: str, text: str, step: int = 0) -> None:
+        """Hands a text to the writers at once."""
+        for writer in tuple(self._writers):
+            try:
+                writer.write_text(self.category, title, text, step)
+            except OSError as error:
+                self._drop(writer, error)
+
+    def _stat(self, key: str, aggregation: Aggregation) -> _Accumulator | None:
+        stat = self._stats.get(key)
+        if stat is None:
+            if len(self._stats) >= MAX_KEYS:
+                if not self._warned_of_keys:
+                    self._warned_of_keys = True
+                    log.warning("stat_keys_refused", category=self.category, key=key, limit=MAX_KEYS)
+                return None
+            stat = self._stats[key] = _Accumulator()
+        stat.aggregation = aggregation
+        return stat
+
+    def _drop(self, writer: StatsWriter, error: OSError) -> None:
+        self._writers.remove(writer)
+        log.warning(
+            "stats_writer_failed",
+            writer=type(writer).__name__,
+            category=self.category,
+            error=str(error),
+            action="dropped",
+        )
+
+
+class _Accumulator:
+    """Moments of a stream of values, merged as in Chan, Golub, LeVeque (1979), equation 2.1."""
+
+    __slots__ = ("aggregation", "count", "latest", "mean", "not_finite", "squares", "total", "values")
+
+    def __init__(self) -> None:
+        self.aggregation = Aggregation.AVERAGE
+        self.count = 0
+        self.mean = 0.0
+        self.squares = 0.0  # sum of squared distances from the mean
+        self.total = 0.0
+        self.latest = math.nan
+        self.not_finite = 0
+        self.values: deque[float] = deque(maxlen=MAX_HISTOGRAM_VALUES)
+
+    @property
+    def used(self) -> bool:
+        return self.count > 0 or self.not_finite > 0
+
+    def add(self, value: float) -> None:
+        self.latest = value
+        if not math.isfinite(value):
+            self.not_finite += 1
+            return
+        self.count += 1
+        self.total += value
+        distance = value - self.mean
+        self.mean += distance / self.count
+        self.squares += distance * (value - self.mean)
+        if self.aggregation is Aggregation.HISTOGRAM:
+            self.values.append(value)
+
+    def add_array(self, values: NDArray[np.float64]) -> None:
+        if values.size == 0:
+            return
+        self.latest = float(values[-1])
+        finite = values[np.isfinite(values)]
+        self.not_finite += values.size - finite.size
+        if finite.size == 0:
+            return
+        with np.errstate(over="ignore", invalid="ignore"):  # values from outside may be as large as they like
+            mean = float(finite.mean())
+            squares = float(np.square(finite - mean).sum())
+            self.total += float(finite.sum())
+        both = self.count + finite.size
+        distance = mean - self.mean
+        self.mean += distance * finite.size / both
+        self.squares += squares + distance * distance * self.count * finite.size / both
+        self.count = both
+        if self.aggregation is Aggregation.HISTOGRAM:
+            self.values.extend(finite[-MAX_HISTOGRAM_VALUES:].tolist())
+
+    def summary(self) -> StatSummary:
+        return StatSummary(
+            aggregation=self.aggregation,
+            count=self.count,
+            mean=self.mean if self.count else math.nan,
+            std=math.sqrt(max(0.0, self.squares / self.count)) if self.count else math.nan,
+            total=self.total,
+            latest=self.latest,
+            not_finite=self.not_finite,
+            values=np.array(self.values, dtype=np.float64),
+        )

@@ -1,0 +1,102 @@
+"""Statistics as TensorBoard event files, written with TensorBoard's own package and without torch."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from learner.observe.stats import StatSummary
+from learner.observe.text import printable
+
+if TYPE_CHECKING:
+    from learner.observe.events import EventFile
+
+HYPERPARAMETERS = "Hyperparameters"
+"""Title of the text entry that holds a behavior's settings."""
+HIDDEN_KEYS = frozenset({"Is Training", "Step"})
+"""Statistics of the console only."""
+
+
+class TensorBoardWriter:
+    """Writes each category into a folder of its own: ``<run folder>/<behavior>/events.out.tfevents.*``.
+
+    A file is begun with the first thing written. The package is imported then, too: a run without statistics does not
+    pay for it.
+
+    Args:
+        run_folder: ``results/<run_id>``.
+        resumed: the run goes on after an earlier one. The first event of a file then tells TensorBoard to hide what
+            that run had written at later steps, after its last checkpoint.
+    """
+
+    def __init__(self, run_folder: Path, *, resumed: bool = False) -> None:
+        self._run_folder = run_folder
+        self._resumed = resumed
+        self._files: dict[str, EventFile] = {}
+
+    def write(self, category: str, summaries: Mapping[str, StatSummary], step: int) -> None:
+        """Writes a scalar for each summary, and a histogram ``<key>_hist`` for each HISTOGRAM.
+
+        Raises:
+            OSError: the file cannot be written.
+            ValueError: the category is no folder name.
+        """
+        shown = {key: summary for key, summary in summaries.items() if key not in HIDDEN_KEYS}
+        if shown:
+            self._file(category, step).add_summaries(shown, step)
+
+    def write_text(self, category: str, title: str, text: str, step: int = 0) -> None:
+        """Writes a Markdown text.
+
+        Raises:
+            OSError: the file cannot be written.
+            ValueError: the category is no folder name.
+        """
+        self._file(category, step).add_text(title, text, step)
+
+    def flush(self) -> None:
+        """Puts everything written so far on disk.
+
+        Raises:
+            OSError: a file cannot be written.
+        """
+        for file in self._files.values():
+            file.flush()
+
+    def close(self) -> None:
+        """Closes every file; what a full disk does not take is given up."""
+        files, self._files = self._files, {}
+        for file in files.values():
+            with contextlib.suppress(OSError):  # the reporter has already said that this disk takes nothing more
+                file.close()
+
+    def _file(self, category: str, step: int) -> EventFile:
+        file = self._files.get(category)
+        if file is None:
+            if not category or category in {".", ".."} or set(category) & {"/", "\\", "\0"}:
+                raise ValueError(f"a statistics category is the name of a folder, got {printable(category)!r}")
+            from learner.observe.events import EventFile  # noqa: PLC0415  (TensorBoard takes half a second to import)
+
+            file = EventFile(self._run_folder / category, step if self._resumed else None)
+            self._files[category] = file
+        return file
+
+
+def settings_table(settings: Mapping[str, object]) -> str:
+    """Returns a tree of settings as a Markdown table with dotted names, for the text ``Hyperparameters``."""
+    rows = [f"| {printable(name)} | {_cell(value)} |" for name, value in _flat(settings, "")]
+    return "\n".join(["| setting | value |", "|---|---|", *rows])
+
+
+def _flat(settings: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _cell(value: object) -> str:
+    return printable(str(value)).replace("|", "\\|")

@@ -1,0 +1,152 @@
+"""What became of each step that an actor took, in one session.
+
+One step has one fate at a time, and at every moment (DESIGN: the books)
+
+    produced = open + discarded{reason} + dropped{reason} + unacked + acked.
+
+*Open* steps are with the recorder, *unacked* ones with the connection, *acked* ones with the learner. *Discarded* ones
+were given up while open, *dropped* ones after they had become part of a chunk.
+"""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rollcast.v1 import session_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class BooksView:
+    """The books at one moment, in steps."""
+
+    produced: int = 0
+    open: int = 0
+    discarded: Mapping[str, int] = field(default_factory=dict)
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    unacked: int = 0
+    acked: int = 0
+    ghost: int = 0
+
+    @property
+    def balanced(self) -> bool:
+        """Whether every produced step has exactly one fate."""
+        settled = self.acked + sum(self.discarded.values()) + sum(self.dropped.values())
+        return self.produced == self.open + self.unacked + settled
+
+    def __add__(self, other: "BooksView") -> "BooksView":
+        return BooksView(
+            produced=self.produced + other.produced,
+            open=self.open + other.open,
+            discarded=_sum(self.discarded, other.discarded),
+            dropped=_sum(self.dropped, other.dropped),
+            unacked=self.unacked + other.unacked,
+            acked=self.acked + other.acked,
+            ghost=self.ghost + other.ghost,
+        )
+
+    def to_message(self, behavior_index: int, agents: int) -> session_pb2.ActorBooks:
+        """Returns the books as they travel in renewals."""
+        return session_pb2.ActorBooks(
+            behavior_index=behavior_index,
+            produced_steps=self.produced,
+            open_steps=self.open,
+            discarded=[session_pb2.ReasonCount(reason=r, steps=n) for r, n in self.discarded.items()],
+            dropped=[session_pb2.ReasonCount(reason=r, steps=n) for r, n in self.dropped.items()],
+            unacked_steps=self.unacked,
+            acked_steps=self.acked,
+            ghost_steps=self.ghost,
+            agents=agents,
+        )
+
+
+class Books:
+    """The books of one behavior id in one session; safe to use from the stepping and the connection's thread.
+
+    The stepping thread calls `produced`, `discard` and `seal`; the connection calls `acked` and `drop`.
+    """
+
+    __slots__ = ("_acked", "_discarded", "_dropped", "_ghost", "_lock", "_open", "_produced", "_unacked")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._produced = 0
+        self._open = 0
+        self._unacked = 0
+        self._acked = 0
+        self._ghost = 0
+        self._discarded: dict[str, int] = {}
+        self._dropped: dict[str, int] = {}
+
+    def produced(self, steps: int) -> None:
+        """Counts recorded steps; they are open."""
+        with self._lock:
+            self._produced += steps
+            self._open += steps
+
+    def discard(self, reason: str, steps: int) -> None:
+        """Counts open steps that will never be sent."""
+        with self._lock:
+            self._open = _less(self._open, steps, "open")
+            self._discarded[reason] = self._discarded.get(reason, 0) + steps
+
+    def seal(self, steps: int) -> None:
+        """Counts open steps that entered a chunk; they are unacked."""
+        with self._lock:
+            self._open = _less(self._open, steps, "open")
+            self._unacked += steps
+
+    def acked(self, steps: int) -> None:
+        """Counts unacked steps that the learner has settled."""
+        with self._lock:
+            self._unacked = _less(self._unacked, steps, "unacked")
+            self._acked += steps
+
+    def drop(self, reason: str, steps: int) -> None:
+        """Counts unacked steps that were given up."""
+        with self._lock:
+            self._unacked = _less(self._unacked, steps, "unacked")
+            self._dropped[reason] = self._dropped.get(reason, 0) + steps
+
+    def ghost(self, steps: int) -> None:
+        """Counts steps of an opponent that is not trained; they are outside the equation."""
+        with self._lock:
+            self._ghost += steps
+
+    @property
+    def produced_steps(self) -> int:
+        """Steps recorded so far; a plain read."""
+        return self._produced
+
+    def view(self) -> BooksView:
+        """Returns all counters as of one moment."""
+        with self._lock:
+            return BooksView(
+                produced=self._produced,
+                open=self._open,
+                discarded=dict(self._discarded),
+                dropped=dict(self._dropped),
+                unacked=self._unacked,
+                acked=self._acked,
+                ghost=self._ghost,
+            )
+
+    @property
+    def balanced(self) -> bool:
+        """Whether every produced step has exactly one fate."""
+        return self.view().balanced
+
+
+def _less(counter: int, steps: int, name: str) -> int:
+    """Returns the counter less the steps.
+
+    Raises:
+        ValueError: The steps are negative, or more than there are: the caller lost count.
+    """
+    if not 0 <= steps <= counter:
+        raise ValueError(f"{steps} steps cannot leave the {counter} that are {name}; count each step once")
+    return counter - steps
+
+
+def _sum(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int]:
+    """Returns the counts of both by reason."""
+    return {reason: first.get(reason, 0) + second.get(reason, 0) for reason in {**first, **second}}

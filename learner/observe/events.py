@@ -33,17 +33,22 @@ class EventFile:
 
     Args:
         folder: made if missing.
-        restart_step: TensorBoard shall hide what older files of this folder hold from this step on.
 
     Raises:
         OSError: the folder cannot be written to.
     """
 
-    def __init__(self, folder: Path, restart_step: int | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         self._file = _open_file(str(folder), max_queue_size=WAITING_EVENTS, flush_secs=FLUSH_SECONDS)
-        if restart_step is not None:
-            start = _event.SessionLog(status=_event.SessionLog.START)
-            self._file.add_event(_event.Event(wall_time=time.time(), step=restart_step, session_log=start))
+
+    def add_restart(self, step: int) -> None:
+        """Lets TensorBoard hide what this folder's files hold from this step on, written before now.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        start = _event.SessionLog(status=_event.SessionLog.START)
+        self._file.add_event(_event.Event(wall_time=time.time(), step=step, session_log=start))
 
     def add_summaries(self, summaries: Mapping[str, StatSummary], step: int) -> None:
         """Adds one event with a scalar for each summary, and a histogram ``<key>_hist`` for each HISTOGRAM.
@@ -91,7 +96,7 @@ class EventFile:
         self._file.add_event(_event.Event(wall_time=time.time(), step=step, summary=summary))
 
 
-def _histogram(values: NDArray[np.float64]) -> Any:  # noqa: ANN401  (a HistogramProto)
+def _histogram(values: NDArray[np.float64]) -> Any:
     """Returns the values ``[K]``, K > 0 and finite, as TensorBoard's message."""
     lowest, highest = float(values.min()), float(values.max())
     if lowest == highest or not math.isfinite(highest - lowest):

@@ -27,13 +27,10 @@ class TensorBoardWriter:
 
     Args:
         run_folder: ``results/<run_id>``.
-        resumed: the run goes on after an earlier one. The first event of a file then tells TensorBoard to hide what
-            that run had written at later steps, after its last checkpoint.
     """
 
-    def __init__(self, run_folder: Path, *, resumed: bool = False) -> None:
+    def __init__(self, run_folder: Path) -> None:
         self._run_folder = run_folder
-        self._resumed = resumed
         self._files: dict[str, EventFile] = {}
 
     def write(self, category: str, summaries: Mapping[str, StatSummary], step: int) -> None:
@@ -45,7 +42,7 @@ class TensorBoardWriter:
         """
         shown = {key: summary for key, summary in summaries.items() if key not in HIDDEN_KEYS}
         if shown:
-            self._file(category, step).add_summaries(shown, step)
+            self._file(category).add_summaries(shown, step)
 
     def write_text(self, category: str, title: str, text: str, step: int = 0) -> None:
         """Writes a Markdown text.
@@ -54,7 +51,16 @@ class TensorBoardWriter:
             OSError: the file cannot be written.
             ValueError: the category is no folder name.
         """
-        self._file(category, step).add_text(title, text, step)
+        self._file(category).add_text(title, text, step)
+
+    def restart(self, category: str, step: int) -> None:
+        """Says that a run goes on from a checkpoint: what was written at this step or later is not part of it.
+
+        Raises:
+            OSError: the file cannot be written.
+            ValueError: the category is no folder name.
+        """
+        self._file(category).add_restart(step)
 
     def flush(self) -> None:
         """Puts everything written so far on disk.
@@ -72,14 +78,14 @@ class TensorBoardWriter:
             with contextlib.suppress(OSError):  # the reporter has already said that this disk takes nothing more
                 file.close()
 
-    def _file(self, category: str, step: int) -> EventFile:
+    def _file(self, category: str) -> EventFile:
         file = self._files.get(category)
         if file is None:
             if not category or category in {".", ".."} or set(category) & {"/", "\\", "\0"}:
                 raise ValueError(f"a statistics category is the name of a folder, got {printable(category)!r}")
-            from learner.observe.events import EventFile  # noqa: PLC0415  (TensorBoard takes half a second to import)
+            from learner.observe.events import EventFile  # noqa: PLC0415  (imports TensorBoard)
 
-            file = EventFile(self._run_folder / category, step if self._resumed else None)
+            file = EventFile(self._run_folder / category)
             self._files[category] = file
         return file
 

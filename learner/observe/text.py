@@ -52,3 +52,10 @@ def number(value: float | None) -> str:
     if magnitude >= 0.01 or magnitude == 0:
         return f"{value:.2f}"
     return f"{value:.1e}"
+
+
+def speed(per_second: float) -> str:
+    """Returns a rate without digits that flicker: one after the point below ten, none above."""
+    if not math.isfinite(per_second):
+        return "-"
+    return f"{per_second:.1f}" if 0 < per_second < 10 else f"{per_second:,.0f}"

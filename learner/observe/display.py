@@ -1,0 +1,101 @@
+"""What a run shows while it lasts: a live panel on a terminal, else one line per behavior and interval."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Protocol, Self
+
+from learner.observe.lines import LineSurface
+from learner.observe.logs import LogFormat, is_terminal
+from learner.observe.view import RunView
+
+PANEL_SECONDS = 1.0
+"""Time between two pictures of the panel; drawing one takes a few milliseconds of the trainer's interpreter."""
+
+
+class Surface(Protocol):
+    """Something that views are shown on."""
+
+    def show(self, view: RunView) -> None:
+        """Shows a view.
+
+        Raises:
+            OSError: the terminal has gone away.
+        """
+
+    def close(self) -> None:
+        """Leaves the terminal as it was."""
+
+
+class Display:
+    """Shows views at a steady pace. Leave it through ``with`` or :meth:`close`, which restores the terminal.
+
+    Args:
+        surface: what to show them on.
+        interval_seconds: least time between two of them.
+        clock: a monotonic clock in seconds.
+    """
+
+    def __init__(self, surface: Surface, interval_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._surface: Surface | None = surface
+        self._interval_seconds = interval_seconds
+        self._clock = clock
+        self._next = clock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time for another view; ask before making one."""
+        return self._surface is not None and self._clock() >= self._next
+
+    def update(self, view: RunView, *, now: bool = False) -> None:
+        """Shows a view if it is time, or at once; a terminal that has gone away is given up, not an error."""
+        if self._surface is None or not (now or self.due):
+            return
+        self._next = self._clock() + self._interval_seconds
+        try:
+            self._surface.show(view)
+        except OSError:
+            self.close()
+
+    def close(self) -> None:
+        """Restores the terminal; closing twice is harmless."""
+        surface, self._surface = self._surface, None
+        if surface is not None:
+            try:
+                surface.close()
+            except OSError:
+                return  # the terminal has gone away: there is nothing to restore
+
+
+def open_display(log_format: LogFormat, summary_seconds: float) -> Display:
+    """Returns the display that fits: the panel only for ``auto`` on a terminal, never beside JSON.
+
+    Args:
+        log_format: as for :func:`learner.observe.logs.configure`, which has been called.
+        summary_seconds: time between two lines.
+    """
+    if log_format == "auto" and panel_fits(os.environ.get("TERM", "")):
+        from learner.observe.panel import PanelSurface  # noqa: PLC0415  (imports rich, which only a panel needs)
+
+        return Display(PanelSurface(), PANEL_SECONDS)
+    return Display(LineSurface(for_machines=log_format == "json"), summary_seconds)
+
+
+def panel_fits(term: str) -> bool:
+    """Says whether a panel can be drawn on standard error, given ``TERM``.
+
+    Standard output must be a terminal, too: it goes through the panel, and what is sent to a file or a pipe must not.
+    """
+    return is_terminal() and sys.stdout.isatty() and term not in {"", "dumb", "unknown"}

@@ -1,0 +1,136 @@
+"""Log lines: snake_case events with fields, on standard error, for people or as one JSON object a line."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from typing import Literal, TextIO, cast
+
+import structlog
+from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
+
+from learner.observe.jsonfile import as_json
+from learner.observe.text import printable
+
+LogFormat = Literal["auto", "console", "json"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+MAX_LOG_VALUE_CHARS = 2000
+EVENT_COLUMN_CHARS = 18
+
+
+def configure(log_format: LogFormat = "auto", level: LogLevel = "info", stream: TextIO | None = None) -> None:
+    """Sends the log lines of this process, those of libraries included, to standard error.
+
+    Args:
+        log_format: ``json`` writes one object a line; ``console`` and ``auto`` write lines for people, in colour on a
+            terminal. Whether ``auto`` shows a panel besides is up to :mod:`learner.observe.display`.
+        level: the least level shown; of libraries, warnings at least.
+        stream: where to, instead of standard error.
+    """
+    sink = _Sink(stream)
+    numeric = logging.getLevelNamesMapping()[level.upper()]
+    for_machines = log_format == "json"
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper("iso" if for_machines else "%H:%M:%S", utc=for_machines),
+    ]
+    rendering = _for_machines() if for_machines else _for_people(colors=sink.isatty())
+    structlog.configure(
+        processors=[*shared, *rendering],
+        wrapper_class=structlog.make_filtering_bound_logger(numeric),
+        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", sink)),
+        cache_logger_on_first_use=False,
+    )
+    _route_libraries(sink, max(numeric, logging.WARNING), shared, rendering)
+
+
+def is_terminal(stream: TextIO | None = None) -> bool:
+    """Says whether a stream (standard error, if none is named) is a terminal."""
+    return _Sink(stream).isatty()
+
+
+class _Sink:
+    """Standard error as it is at the moment of writing: the live panel puts itself in between while it is shown.
+
+    A terminal that has gone away does not end a training: what cannot be written is lost.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+
+    @property
+    def _now(self) -> TextIO:
+        return sys.stderr if self._stream is None else self._stream
+
+    def write(self, text: str) -> int:
+        try:
+            return self._now.write(text)
+        except (OSError, ValueError):  # ValueError: the stream was closed
+            return 0
+
+    def flush(self) -> None:
+        try:
+            self._now.flush()
+        except (OSError, ValueError):
+            return
+
+    def isatty(self) -> bool:
+        try:
+            return self._now.isatty()
+        except (OSError, ValueError):
+            return False
+
+
+def _route_libraries(sink: _Sink, level: int, shared: list[Processor], rendering: list[Processor]) -> None:
+    """Renders what libraries log and warn of in the same way."""
+    handler = logging.StreamHandler(cast("TextIO", sink))
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[*shared, _name_the_library],
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
+    )
+    handler.setFormatter(formatter)
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(level)
+    logging.captureWarnings(capture=True)
+
+
+def _for_people(*, colors: bool) -> list[Processor]:
+    renderer = structlog.dev.ConsoleRenderer(
+        colors=colors, pad_event_to=EVENT_COLUMN_CHARS, sort_keys=False, exception_formatter=_write_traceback
+    )
+    return [_printable_values, renderer]
+
+
+def _for_machines() -> list[Processor]:
+    return [structlog.processors.format_exc_info, _json_values, structlog.processors.JSONRenderer()]
+
+
+def _write_traceback(out: TextIO, exc_info: ExcInfo) -> None:
+    """Writes a traceback without the values of variables (secrets among them) and without control characters."""
+    lines = "".join(traceback.format_exception(*exc_info)).splitlines()
+    out.writelines("\n" + printable(line, MAX_LOG_VALUE_CHARS) for line in lines)
+
+
+def _printable_values(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    for key, value in event.items():
+        if isinstance(value, str):
+            event[key] = printable(value, MAX_LOG_VALUE_CHARS)
+        elif isinstance(value, float):
+            event[key] = f"{value:.6g}"
+    return event
+
+
+def _json_values(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    return {str(key): as_json(value) for key, value in event.items()}
+
+
+def _name_the_library(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    record = event.get("_record")
+    if isinstance(record, logging.LogRecord):
+        event["logger"] = record.name
+        event["event"] = str(event.get("event", "")).strip()
+    return event

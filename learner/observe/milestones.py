@@ -1,0 +1,100 @@
+"""When a behavior took its first step, and when it reached its target."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+
+
+class Milestones:
+    """Times one behavior from the first environment step that any actor took.
+
+    A run that goes on from a checkpoint continues the clock with its next step: the time between, and the wait for
+    actors, do not count.
+
+    Args:
+        clock: a monotonic clock in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._started_at: float | None = None
+        self._earlier_seconds = 0.0
+        self._env_steps_taken = 0
+        self._seconds_to_target: float | None = None
+        self._env_steps_to_target: int | None = None
+
+    def note_steps(self, env_steps_taken: int) -> None:
+        """Notes the steps that all actors have taken so far; the first growth starts the clock."""
+        if self._started_at is None and env_steps_taken > self._env_steps_taken:
+            self._started_at = self._clock()
+        self._env_steps_taken = max(self._env_steps_taken, env_steps_taken)
+
+    def note_target(self) -> bool:
+        """Notes that the target has been reached now, and says whether that is news; the first time counts."""
+        if self._seconds_to_target is not None:
+            return False
+        self._seconds_to_target = self.wall_seconds
+        self._env_steps_to_target = self._env_steps_taken
+        return True
+
+    @property
+    def wall_seconds(self) -> float:
+        """Time since the first step; 0 before it."""
+        running = 0.0 if self._started_at is None else self._clock() - self._started_at
+        return self._earlier_seconds + running
+
+    @property
+    def env_steps_taken(self) -> int:
+        """The steps noted so far."""
+        return self._env_steps_taken
+
+    @property
+    def seconds_to_target(self) -> float | None:
+        """Time from the first step to the target, None if it was not reached."""
+        return self._seconds_to_target
+
+    @property
+    def env_steps_to_target(self) -> int | None:
+        """Steps taken by all actors until the target was reached, None if it was not."""
+        return self._env_steps_to_target
+
+    def state(self) -> dict[str, float | int | None]:
+        """Returns what a checkpoint keeps."""
+        return {
+            "wall_seconds": self.wall_seconds,
+            "env_steps_taken": self._env_steps_taken,
+            "seconds_to_target": self._seconds_to_target,
+            "env_steps_to_target": self._env_steps_to_target,
+        }
+
+    def load(self, state: Mapping[str, object]) -> None:
+        """Goes on from what :meth:`state` returned.
+
+        Raises:
+            ValueError: a value is missing, or is not what :meth:`state` writes.
+        """
+        self._earlier_seconds = _seconds(state, "wall_seconds") or 0.0
+        self._env_steps_taken = _steps(state, "env_steps_taken") or 0
+        self._seconds_to_target = _seconds(state, "seconds_to_target")
+        self._env_steps_to_target = _steps(state, "env_steps_to_target")
+        self._started_at = None
+
+
+def _seconds(state: Mapping[str, object], key: str) -> float | None:
+    value = state.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value < 0:
+        raise ValueError(f"{key} must be a number of seconds, got {value!r}")
+    return float(value)
+
+
+def _steps(state: Mapping[str, object], key: str) -> int | None:
+    value = state.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{key} must be a number of steps, got {value!r}")
+    return value

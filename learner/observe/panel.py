@@ -1,0 +1,215 @@
+"""The live panel: everything about the run that fits on a screen. Importing this imports rich."""
+
+from __future__ import annotations
+
+from rich.box import ROUNDED
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from learner.observe import text
+from learner.observe.sparkline import History, sparkline
+from learner.observe.view import BehaviorView, RunState, RunView
+
+MAX_PANEL_CHARS = 110
+BAR_CHARS = 24
+FRAME_LINES = 6
+BLOCK_LINES = 6
+FULL_QUEUE = 0.95
+"""From here on the queue is shown as full: the trainer is the bottleneck."""
+LOG_PROB_WARNING = 1e-3
+"""Over this difference actor and learner do not compute the same policy."""
+
+_STATE_STYLES = {
+    RunState.WAITING: "yellow",
+    RunState.TRAINING: "green",
+    RunState.PAUSED: "yellow",
+    RunState.DRAINING: "cyan",
+    RunState.FAILED: "bold red",
+}
+
+
+class PanelSurface:
+    """The live panel at the bottom of the terminal; log lines scroll by above it.
+
+    While it is open, what the process writes to standard output and standard error goes through it.
+
+    Args:
+        console: where to draw, instead of standard error.
+    """
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._picture = PanelPicture()
+        self._console = console or Console(stderr=True)
+        self._live = Live(console=self._console, auto_refresh=False, vertical_overflow="ellipsis")
+
+    def show(self, view: RunView) -> None:
+        """Draws a view in place of the last one."""
+        if not self._live.is_started:
+            self._live.start()
+        self._live.update(self._picture.draw(view, self._console.height), refresh=True)
+
+    def close(self) -> None:
+        """Leaves the last picture on the screen and gives the cursor back."""
+        self._live.stop()
+
+
+class PanelPicture:
+    """Draws views, and remembers how each behavior's return went for the little bars."""
+
+    def __init__(self) -> None:
+        self._returns: dict[str, History] = {}
+
+    def draw(self, view: RunView, height_lines: int = 50) -> RenderableType:
+        """Returns the panel of a view, at most :data:`MAX_PANEL_CHARS` wide.
+
+        Args:
+            view: what to draw.
+            height_lines: lines of the terminal; behaviors that do not fit get a line each instead of a block.
+        """
+        parts: list[RenderableType] = [_head(view)]
+        if not view.behaviors:
+            parts += [Text(), Text("no behavior yet: it comes with the first actor", style="dim")]
+        roomy = FRAME_LINES + BLOCK_LINES * len(view.behaviors) <= height_lines
+        for behavior in view.behaviors:
+            history = self._note(behavior)
+            parts += [Text(), _block(behavior, history)] if roomy else [_brief(behavior)]
+        if view.last_error:
+            parts += [Text(), _line(("last error  ", "red"), (text.printable(view.last_error), ""))]
+        title = Text.assemble(
+            ("rollcast ", "bold"),
+            (text.printable(view.run_id), "bold cyan"),
+            ("  "),
+            (view.state.value, _STATE_STYLES[view.state]),
+        )
+        return Panel(Group(*parts), title=title, title_align="left", box=ROUNDED, width=MAX_PANEL_CHARS, padding=(0, 1))
+
+    def _note(self, behavior: BehaviorView) -> History:
+        history = self._returns.setdefault(behavior.name, History())
+        if behavior.mean_return_100 is not None:
+            history.add(behavior.mean_return_100)
+        return history
+
+
+def _block(behavior: BehaviorView, history: History) -> RenderableType:
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(style="dim", no_wrap=True, min_width=8)
+    grid.add_column(ratio=1)
+    grid.add_row("steps", _steps(behavior))
+    grid.add_row("return", _returns(behavior, history))
+    grid.add_row("policy", _policy(behavior))
+    grid.add_row("queue", _queue(behavior))
+    return Group(Text(text.printable(behavior.name), style="bold"), grid)
+
+
+def _brief(behavior: BehaviorView) -> Text:
+    share = behavior.env_steps_trained / max(behavior.max_steps, 1)
+    return _line(
+        (text.printable(behavior.name), "bold"),
+        (f"   {share:.0%}", ""),
+        (f"   {text.speed(behavior.steps_per_second)}/s", "dim"),
+        ("   return ", "dim"),
+        (text.number(behavior.mean_return_100), "bold green" if _reached(behavior) else "bold"),
+        (_target(behavior), "dim"),
+        (f"   version {behavior.version:,}   queue {behavior.queue_fill:.0%}", "dim"),
+    )
+
+
+def _head(view: RunView) -> Text:
+    actors = f"{view.actors} actor{'' if view.actors == 1 else 's'}"
+    return _line(
+        (f"{text.printable(view.address)}", ""),
+        ("   generation ", "dim"),
+        (f"{view.generation}", ""),
+        ("   up ", "dim"),
+        (text.duration(view.uptime_seconds), ""),
+        ("   ", ""),
+        (actors, "" if view.actors else "yellow"),
+    )
+
+
+def _steps(behavior: BehaviorView) -> RenderableType:
+    grid = Table.grid(padding=(0, 2))
+    done = _line(
+        (f"{behavior.env_steps_trained:,}", ""),
+        (f" / {behavior.max_steps:,}", "dim"),
+        (f"   {text.speed(behavior.steps_per_second)}", ""),
+        ("/s", "dim"),
+        (_time_left(behavior), "dim"),
+    )
+    bar = ProgressBar(
+        total=max(behavior.max_steps, 1), completed=min(behavior.env_steps_trained, behavior.max_steps), width=BAR_CHARS
+    )
+    grid.add_row(bar, done)
+    return grid
+
+
+def _returns(behavior: BehaviorView, history: History) -> Text:
+    bars = sparkline(history.points)
+    return _line(
+        (text.number(behavior.mean_return_100), "bold green" if _reached(behavior) else "bold"),
+        (_target(behavior), "dim"),
+        (f"   {bars}" if bars else "", "cyan"),
+        (f"   {behavior.episodes:,}", ""),
+        (" episodes", "dim"),
+    )
+
+
+def _reached(behavior: BehaviorView) -> bool:
+    mean, target = behavior.mean_return_100, behavior.target_return
+    return mean is not None and target is not None and mean >= target
+
+
+def _target(behavior: BehaviorView) -> str:
+    return "" if behavior.target_return is None else f" of {text.number(behavior.target_return)}"
+
+
+def _policy(behavior: BehaviorView) -> Text:
+    odd = behavior.log_prob_error_max > LOG_PROB_WARNING
+    return _line(
+        ("version ", "dim"),
+        (f"{behavior.version:,}", ""),
+        ("   lag ", "dim"),
+        (text.number(behavior.mean_lag), ""),
+        ("   log-prob error ", "dim"),
+        (text.number(behavior.log_prob_error_max), "bold red" if odd else ""),
+    )
+
+
+def _queue(behavior: BehaviorView) -> Text:
+    full = behavior.queue_fill >= FULL_QUEUE
+    dropped, lost = sum(behavior.books["dropped"].values()), sum(behavior.books["lost"].values())
+    return _line(
+        (f"{behavior.queue_fill:.0%}", "yellow" if full else ""),
+        (f" {text.size(behavior.queued_bytes)}, ", "dim"),
+        (f"{behavior.queued_steps:,}", ""),
+        (" steps", "dim"),
+        ("   dropped ", "dim"),
+        (f"{dropped:,}{_reasons(behavior.books['dropped'])}", "yellow" if dropped else ""),
+        ("   lost ", "dim"),
+        (f"{lost:,}{_reasons(behavior.books['lost'])}", "yellow" if lost else ""),
+    )
+
+
+def _reasons(counts: dict[str, int]) -> str:
+    """Returns the largest reason in brackets, if there is any."""
+    if not any(counts.values()):
+        return ""
+    reason = max(counts, key=lambda key: counts[key])
+    return f" ({text.printable(reason)}{', …' if len(counts) > 1 else ''})"
+
+
+def _time_left(behavior: BehaviorView) -> str:
+    left = behavior.max_steps - behavior.env_steps_trained
+    if left <= 0 or behavior.steps_per_second <= 0:
+        return ""
+    return f"   {text.duration(left / behavior.steps_per_second)} left"
+
+
+def _line(*parts: tuple[str, str]) -> Text:
+    line = Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
+    line.rstrip()
+    return line

@@ -1,0 +1,110 @@
+"""What a run came to: ``summary.json`` for machines; :mod:`learner.observe.summary_table` shows the same to people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from learner.observe.jsonfile import write_json
+from learner.observe.milestones import Milestones
+from learner.observe.view import BehaviorView, LedgerNumbers
+
+SUMMARY_FILE = "summary.json"
+
+
+@dataclass(frozen=True, slots=True)
+class BehaviorSummary:
+    """What came of one behavior.
+
+    Attributes:
+        env_steps_taken: steps taken by all actors.
+        env_steps_trained: steps in completed updates.
+        wall_seconds: from the first step taken.
+        seconds_to_target: from the first step taken until the target was reached, None if it was not.
+        env_steps_to_target: steps taken by all actors until then, None if it was not.
+        env_steps_per_second: steps taken, by ``wall_seconds``.
+        episodes: finished training episodes.
+        mean_return_100: over the newest of them, None if there is none.
+        target_return: what was to be reached, if anything.
+        policy_version: the last one published.
+        ledger: the books, in steps.
+        onnx_path: the model file, None if none was written.
+    """
+
+    env_steps_taken: int
+    env_steps_trained: int
+    wall_seconds: float
+    seconds_to_target: float | None
+    env_steps_to_target: int | None
+    env_steps_per_second: float
+    episodes: int
+    mean_return_100: float | None
+    target_return: float | None
+    policy_version: int
+    ledger: LedgerNumbers
+    onnx_path: str | None = None
+
+    @classmethod
+    def of(cls, view: BehaviorView, milestones: Milestones, onnx_path: Path | None = None) -> BehaviorSummary:
+        """Makes the summary from the last view of a behavior and its milestones."""
+        wall_seconds = milestones.wall_seconds
+        return cls(
+            env_steps_taken=view.env_steps_taken,
+            env_steps_trained=view.env_steps_trained,
+            wall_seconds=wall_seconds,
+            seconds_to_target=milestones.seconds_to_target,
+            env_steps_to_target=milestones.env_steps_to_target,
+            env_steps_per_second=view.env_steps_taken / wall_seconds if wall_seconds > 0 else 0.0,
+            episodes=view.episodes,
+            mean_return_100=view.mean_return_100,
+            target_return=view.target_return,
+            policy_version=view.version,
+            ledger=view.books,
+            onnx_path=None if onnx_path is None else str(onnx_path),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a run came to.
+
+    Attributes:
+        run_id: the run.
+        generation: how many times its learner was started.
+        stop_reason: why it ended: ``target_return``, ``max_steps``, ``max_wall_seconds``, ``signal``, ...
+        behaviors: by name, in the order of declaration; empty if no actor ever came.
+    """
+
+    run_id: str
+    generation: int
+    stop_reason: str
+    behaviors: Mapping[str, BehaviorSummary]
+
+    def as_dict(self) -> dict[str, object]:
+        """Returns the content of ``summary.json``.
+
+        The values of the first behavior, mostly the only one, stand at the top; with several, ``behaviors`` holds all.
+        """
+        content: dict[str, object] = {
+            "run_id": self.run_id,
+            "generation": self.generation,
+            "stop_reason": self.stop_reason,
+        }
+        if self.behaviors:
+            name, first = next(iter(self.behaviors.items()))
+            content |= {"behavior": name, **asdict(first)}
+        if len(self.behaviors) > 1:
+            content["behaviors"] = {name: asdict(summary) for name, summary in self.behaviors.items()}
+        return content
+
+
+def write_summary(run_folder: Path, summary: Summary) -> Path:
+    """Writes ``summary.json`` into the run folder in one step and returns its path.
+
+    Raises:
+        OSError: the folder cannot be written to.
+    """
+    path = run_folder / SUMMARY_FILE
+    write_json(path, summary.as_dict())
+    return path

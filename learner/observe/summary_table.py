@@ -1,0 +1,68 @@
+"""The summary of a run as a table on the screen. Importing this imports rich."""
+
+from __future__ import annotations
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from learner.observe import text
+from learner.observe.summary import BehaviorSummary, Summary
+
+
+def print_summary(summary: Summary, console: Console | None = None) -> None:
+    """Prints the summary to standard output: a row per number, a column per behavior."""
+    (console or Console()).print(summary_table(summary))
+
+
+def summary_table(summary: Summary) -> Table:
+    """Returns the table of a summary."""
+    title = Text(f"{text.printable(summary.run_id)}: {text.printable(summary.stop_reason.replace('_', ' '))}", "bold")
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("generation " + str(summary.generation), style="dim", no_wrap=True)
+    for name in summary.behaviors:
+        table.add_column(Text(text.printable(name)), justify="right", overflow="fold")
+    columns = [_cells(behavior) for behavior in summary.behaviors.values()]
+    if not columns:
+        table.add_row("no actor came")
+        return table
+    for label in columns[0]:
+        table.add_row(label, *(Text(column[label]) for column in columns))
+    return table
+
+
+def _cells(behavior: BehaviorSummary) -> dict[str, str]:
+    ledger = behavior.ledger
+    return {
+        "steps taken": f"{behavior.env_steps_taken:,}",
+        "steps trained": f"{behavior.env_steps_trained:,}",
+        "steps a second": text.speed(behavior.env_steps_per_second),
+        "time": _seconds(behavior.wall_seconds),
+        "target return": text.number(behavior.target_return),
+        "time to target": _seconds(behavior.seconds_to_target),
+        "steps to target": "-" if behavior.env_steps_to_target is None else f"{behavior.env_steps_to_target:,}",
+        "episodes": f"{behavior.episodes:,}",
+        "mean return": text.number(behavior.mean_return_100),
+        "policy version": f"{behavior.policy_version:,}",
+        "received": f"{ledger['received']:,}",
+        "trained": f"{ledger['trained']:,}",
+        "dropped": _by_reason(ledger["dropped"]),
+        "queued": f"{ledger['queued']:,}",
+        "lost": _by_reason(ledger["lost"]),
+        "came twice": f"{ledger['duplicate']:,}",
+        "sessions unknown": f"{ledger['unknown']:,}",
+        "model": "-" if behavior.onnx_path is None else text.printable(behavior.onnx_path),
+    }
+
+
+def _seconds(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    return f"{seconds:.1f} s" if seconds < 60 else text.duration(seconds)
+
+
+def _by_reason(counts: dict[str, int]) -> str:
+    total = f"{sum(counts.values()):,}"
+    reasons = ", ".join(f"{text.printable(reason)} {count:,}" for reason, count in counts.items() if count)
+    return f"{total} ({reasons})" if reasons else total

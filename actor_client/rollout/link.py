@@ -4,17 +4,13 @@
 any other method never waits for the network.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Protocol
 
 from rollcast.specs import BehaviorSpec
 from rollcast.trajectories import Chunk
 
-FloatArray = NDArray[np.float32]
+from actor_client.policy.actions import ActingPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,53 +21,13 @@ class ChunkLimits:
         target_chunk_bytes: A chunk is sent once its rows hold this many bytes.
         max_chunk_bytes: No chunk holds more bytes of columns.
         max_chunk_age_seconds: A closed segment waits no longer before it is sent.
-        max_chunk_steps: A chunk is sent once it holds this many rows, and holds no more.
+        max_chunk_steps: A chunk is sent once it holds this many rows, and holds no more; 0 = no limit.
     """
 
     target_chunk_bytes: int
     max_chunk_bytes: int
     max_chunk_age_seconds: float
     max_chunk_steps: int
-
-
-@dataclass(frozen=True, slots=True)
-class Actions:
-    """What a policy chose for B agents.
-
-    Attributes:
-        continuous: Raw draws, float32 [B, n]; None for a policy without continuous axes. Recorded.
-        discrete: Branch choices, int32 [B, b]; None for a policy without branches. Recorded.
-        log_prob: One factor each, continuous axes first, float32 [B, n + b].
-        environment_continuous: `continuous` after the policy's action transform, float32 [B, n]. Not recorded.
-    """
-
-    continuous: FloatArray | None
-    discrete: NDArray[np.int32] | None
-    log_prob: FloatArray
-    environment_continuous: FloatArray | None
-
-
-class ActingPolicy(Protocol):
-    """A policy as the rollout sees it; `actor_client.policy.runner.Policy` is the real one."""
-
-    @property
-    def generation(self) -> int:
-        """The learner's start that made it."""
-        ...
-
-    @property
-    def version(self) -> int:
-        """Grows by one with each completed update of one generation."""
-        ...
-
-    def act(self, observations: Sequence[NDArray[Any]], masks: NDArray[np.uint8] | None) -> Actions:
-        """Returns actions for B agents.
-
-        Args:
-            observations: One array an observation, [B, *shape] each, in the order and dtype of the spec.
-            masks: uint8 [B, sum of branches], 1 = allowed; None = all allowed.
-        """
-        ...
 
 
 class StepBooks(Protocol):

@@ -1,0 +1,53 @@
+"""What a policy is to the rollout, and what it answers."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from actor_client.policy.noise import Noise
+
+FloatArray = NDArray[np.float32]
+IntArray = NDArray[np.int32]
+MaskArray = NDArray[np.uint8]
+
+
+class Actions(NamedTuple):
+    """What a policy chose for B agents (a tuple, because one is made at each step).
+
+    Attributes:
+        continuous: Raw draws, float32 [B, n]; None for a policy without continuous axes. Recorded.
+        discrete: Branch choices, int32 [B, b]; None for a policy without branches. Recorded.
+        log_prob: One factor each, continuous axes first, float32 [B, n + b]. Recorded.
+        environment_continuous: `continuous` after the policy's action transform, float32 [B, n]. Not recorded.
+    """
+
+    continuous: FloatArray | None
+    discrete: IntArray | None
+    log_prob: FloatArray
+    environment_continuous: FloatArray | None
+
+
+class ActingPolicy(Protocol):
+    """A policy as the rollout sees it; `actor_client.policy.runner.Policy` is the real one."""
+
+    @property
+    def generation(self) -> int:
+        """The start of the learner that made it."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """Grows by one with each completed update of one generation."""
+        ...
+
+    def act(self, observations: Sequence[NDArray[Any]], masks: MaskArray | None, noise: Noise) -> Actions:
+        """Returns actions for B agents.
+
+        Args:
+            observations: One array an observation, [B, *shape] each, in the order and dtype of the spec.
+            masks: uint8 [B, sum of branches], 1 = allowed; None = all allowed.
+            noise: Where random numbers come from; it outlives policies, so that a swap does not repeat draws.
+        """
+        ...

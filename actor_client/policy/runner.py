@@ -1,0 +1,199 @@
+"""Stop 13 of a step: a received policy turns observations into actions and log-probabilities."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from rollcast import limits
+from rollcast.enums import Distribution, PolicyFormat
+from rollcast.policies import PolicyDescription
+from rollcast.specs import BehaviorSpec
+
+from actor_client.policy.actions import Actions, FloatArray, IntArray, MaskArray
+from actor_client.policy.distributions import (
+    Categorical,
+    draw_gaussian,
+    gaussian_log_prob,
+    log_sum_exp,
+    tanh_gaussian_log_prob,
+)
+from actor_client.policy.graph import MASKS, BadGraph, Graph, Port
+from actor_client.policy.noise import Noise
+from actor_client.policy.transform import PreparedTransform
+
+_NORMALIZED_TOLERANCE: Final = 1e-4
+"""Largest deviation of a branch's total probability from 1 (in log) that still counts as normalized."""
+
+
+class PolicyUnusable(Exception):  # noqa: N818 - says what the policy is, like the classes of rollcast.errors
+    """A policy that this actor cannot act with; it keeps the one it has. The message says why."""
+
+
+class Policy:
+    """One version of one behavior's policy, ready to act. Made by `Policy.load`.
+
+    An object is used by one thread at a time: loaded by the connection's, then handed to the stepping thread.
+
+    Attributes:
+        description: What the learner said about it.
+        generation: The start of the learner that made it.
+        version: Grows by one with each completed update of one generation.
+    """
+
+    def __init__(self, description: PolicyDescription, spec: BehaviorSpec, graph: Graph) -> None:
+        self.description = description
+        self.generation = description.generation
+        self.version = description.version
+        self._graph = graph
+        self._inputs = [f"obs_{position}" for position in range(len(spec.observations))]
+        self._action = spec.action
+        self._takes_masks = MASKS in description.inputs
+        self._transform = PreparedTransform(description.action_transform)
+        self._log_prob = (
+            tanh_gaussian_log_prob
+            if description.continuous_distribution is Distribution.TANH_GAUSSIAN
+            else gaussian_log_prob
+        )
+        self._deterministic = description.deterministic
+        normalized = self._probe()
+        branches = spec.action.discrete_branches
+        # Masks that the graph does not know of change the probabilities after it.
+        self._categorical = Categorical(branches, normalized=normalized)
+        self._masked = Categorical(branches, normalized=normalized and self._takes_masks)
+
+    @classmethod
+    def load(cls, description: PolicyDescription, payload: bytes, spec: BehaviorSpec) -> Self:
+        """Opens a received policy and runs it once.
+
+        Args:
+            description: From the header that came with it.
+            payload: The unpacked file.
+            spec: What the policy shall see and do.
+
+        Raises:
+            PolicyUnusable: The bytes are not those described, the format or the distribution is unknown, the graph
+                does not fit the spec, or its outputs are not finite.
+        """
+        name = f"policy {description.behavior} version {description.version} of generation {description.generation}"
+        fault = _payload_fault(description, payload) or _description_fault(description, spec)
+        if fault is not None:
+            raise PolicyUnusable(f"{name}: {fault}")
+        try:
+            graph = Graph(payload, _inputs(description, spec), _outputs(spec))
+            return cls(description, spec, graph)
+        except BadGraph as error:
+            raise PolicyUnusable(f"{name}: {error}") from error
+
+    def act(self, observations: Sequence[NDArray[Any]], masks: MaskArray | None, noise: Noise) -> Actions:
+        """Returns actions for B agents; all arrays are new.
+
+        Args:
+            observations: One array an observation, [B, *shape] each, in the order and dtype of the spec.
+            masks: uint8 [B, sum of branches], 1 = allowed; None = all allowed.
+            noise: Made for B agents and this action space.
+
+        Raises:
+            PolicyUnusable: The graph failed.
+        """
+        graph = self._graph
+        graph.resize(observations[0].shape[0])
+        inputs = graph.inputs
+        for name, observation in zip(self._inputs, observations, strict=True):
+            inputs[name][...] = observation
+        if self._takes_masks:
+            inputs[MASKS][...] = 1 if masks is None else masks
+        try:
+            graph.run()
+        except BadGraph as error:
+            raise PolicyUnusable(f"policy {self.description.behavior} version {self.version}: {error}") from error
+        outputs = graph.outputs
+        if self._action.continuous_size == 0:
+            discrete, log_prob = self._choose(outputs["logits"], masks, noise)
+            return Actions(None, discrete, log_prob, None)
+        raw, log_prob = self._draw(outputs["mean"], outputs["log_std"], noise)
+        transformed = self._transform.apply(raw)
+        if not self._action.discrete_branches:
+            return Actions(raw, None, log_prob, transformed)
+        discrete, discrete_log_prob = self._choose(outputs["logits"], masks, noise)
+        return Actions(raw, discrete, np.concatenate((log_prob, discrete_log_prob), axis=1), transformed)
+
+    def _draw(self, mean: FloatArray, log_std: FloatArray, noise: Noise) -> tuple[FloatArray, FloatArray]:
+        raw = draw_gaussian(mean, log_std, None if self._deterministic else noise.normal())
+        return raw, self._log_prob(raw, mean, log_std)
+
+    def _choose(self, logits: FloatArray, masks: MaskArray | None, noise: Noise) -> tuple[IntArray, FloatArray]:
+        gumbel = None if self._deterministic else noise.gumbel()
+        return (self._categorical if masks is None else self._masked).choose(logits, masks, gumbel)
+
+    def _probe(self) -> bool:
+        """Runs the graph on zeros and returns whether its logits are log-probabilities of each branch."""
+        graph = self._graph
+        graph.resize(1)
+        if self._takes_masks:
+            graph.inputs[MASKS][...] = 1
+        graph.run()
+        for name, values in graph.outputs.items():
+            if not np.isfinite(values).all():
+                raise BadGraph(f"output {name} is not finite on observations of zeros")
+        begin, normalized = 0, True
+        for size in self._action.discrete_branches:
+            total = log_sum_exp(graph.outputs["logits"][:, begin : begin + size])
+            normalized = normalized and bool(np.abs(total).max() < _NORMALIZED_TOLERANCE)
+            begin += size
+        return normalized
+
+
+def _payload_fault(description: PolicyDescription, payload: bytes) -> str | None:
+    """Says why the bytes are not what was described, or None."""
+    if len(payload) > limits.MAX_POLICY_BYTES:
+        return f"it has {len(payload)} bytes; {limits.MAX_POLICY_BYTES} are allowed"
+    if len(payload) != description.size_bytes:
+        return f"it has {len(payload)} bytes; {description.size_bytes} were announced"
+    if hashlib.sha256(payload).digest() != description.sha256:
+        return "its SHA-256 is not the announced one"
+    return None
+
+
+def _description_fault(description: PolicyDescription, spec: BehaviorSpec) -> str | None:
+    """Says which part of a description this actor cannot act on, or None."""
+    continuous, branches = spec.action.continuous_size > 0, bool(spec.action.discrete_branches)
+    known = {Distribution.GAUSSIAN_CLIP3, Distribution.TANH_GAUSSIAN} if continuous else {Distribution.UNSPECIFIED}
+    if description.continuous_distribution not in known:
+        return f"continuous distribution {description.continuous_distribution!r} does not fit {spec.action}"
+    if description.discrete_distribution is not (Distribution.CATEGORICAL if branches else Distribution.UNSPECIFIED):
+        return f"discrete distribution {description.discrete_distribution!r} does not fit {spec.action}"
+    if description.format is not PolicyFormat.ONNX:
+        return f"format {description.format!r} is not supported; this actor runs ONNX"
+    if description.memory_size > 0:
+        return f"it has a memory of {description.memory_size}; this actor runs policies without memory"
+    if len(description.action_transform.low) not in {0, spec.action.continuous_size}:
+        return (
+            f"its transform has {len(description.action_transform.low)} bounds for {spec.action.continuous_size} axes"
+        )
+    return None
+
+
+def _inputs(description: PolicyDescription, spec: BehaviorSpec) -> list[Port]:
+    """Returns the inputs that the graph shall have; masks only if the description has them."""
+    ports = [
+        Port(f"obs_{position}", observation.shape, observation.dtype)
+        for position, observation in enumerate(spec.observations)
+    ]
+    if MASKS in description.inputs and spec.action.discrete_branches:
+        ports.append(Port(MASKS, (spec.action.mask_size,), None))
+    if sorted(port.name for port in ports) != sorted(description.inputs):
+        raise BadGraph(f"inputs {list(description.inputs)} are announced; {[port.name for port in ports]} are expected")
+    return ports
+
+
+def _outputs(spec: BehaviorSpec) -> list[Port]:
+    """Returns the outputs that the graph shall have."""
+    float32 = np.dtype(np.float32)
+    ports = []
+    if spec.action.continuous_size:
+        ports += [Port(name, (spec.action.continuous_size,), float32) for name in ("mean", "log_std")]
+    if spec.action.discrete_branches:
+        ports.append(Port("logits", (spec.action.mask_size,), float32))
+    return ports

@@ -58,8 +58,13 @@ class LenientSettings(SettingsModel):
 
 
 def invalid(message: str) -> PydanticCustomError:
-    """Returns the error to raise in a validator whose message already names the value."""
+    """Returns the error to raise in a validator; the value is added where the error is shown, unless it is a secret."""
     return PydanticCustomError("invalid_setting", "{text}", {"text": message})
+
+
+def invalid_as_told(message: str) -> PydanticCustomError:
+    """Returns the error to raise where the message itself names the values, as in rules between two settings."""
+    return PydanticCustomError("invalid_as_told", "{text}", {"text": message})
 
 
 def to_real(value: object) -> object:
@@ -77,7 +82,7 @@ def to_real(value: object) -> object:
     elif isinstance(value, int | float) and not isinstance(value, bool):
         number = value
     if number is None or not math.isfinite(number):
-        raise invalid(f"must be a finite number, got {value!r}")
+        raise invalid("must be a finite number")
     return number
 
 
@@ -85,13 +90,14 @@ def to_whole(value: object) -> object:
     """Reads a whole number; a fraction is cut off, as ML-Agents does (``5e5`` and ``"5e5"`` are 500000).
 
     Raises:
-        PydanticCustomError: the value is no finite number.
+        PydanticCustomError: the value is no finite number, or needs more than 64 bits.
     """
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
     if isinstance(value, str) and value.strip().lstrip("+-").isdecimal() and len(value) <= 20:
-        return int(value)
-    number = to_real(value)
+        number: object = int(value)
+    else:
+        number = to_real(value)
+    if isinstance(number, int | float) and abs(number) >= 2**63:
+        raise invalid("must be a whole number of at most 64 bits")
     return int(number) if isinstance(number, int | float) else number
 
 
@@ -109,10 +115,13 @@ def to_bytes(value: object) -> object:
     text = value.strip()
     digits = len(text) - len(text.lstrip("0123456789.eE+-_"))
     unit = _UNITS.get(text[digits:].strip().upper())
-    if unit is None or digits == 0:
-        raise invalid(f"must be a number of bytes or a size such as '256 MiB', got {value!r}")
-    number = to_real(text[:digits])
-    return int(number * unit) if isinstance(number, int | float) else number
+    try:
+        number = float(text[:digits]) * (unit or math.nan)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise invalid("must be a number of bytes or a size such as '256 MiB'")
+    return int(number)
 
 
 Real = Annotated[float, BeforeValidator(to_real)]

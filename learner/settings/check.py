@@ -49,7 +49,7 @@ def check_config(
 
 
 def render_tree(loaded: LoadedRun) -> str:
-    """Returns the settings as an indented tree; beside each value stands its source, except "default"."""
+    """Returns the settings as an indented tree; beside each value stands its source."""
     rows = list(_rows(effective_document(loaded), loaded.sources, ()))
     width = min(max((len(text) for text, _ in rows), default=0), 72)
     lines = [f"{text:<{width}}  # {source}" if source else text for text, source in rows]

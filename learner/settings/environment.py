@@ -7,7 +7,15 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from learner.settings.base import LenientSettings, PositiveReal, PositiveWhole, SettingsModel, Whole, invalid
+from learner.settings.base import (
+    LenientSettings,
+    PositiveReal,
+    PositiveWhole,
+    SettingsModel,
+    Whole,
+    invalid,
+    invalid_as_told,
+)
 from learner.settings.names import name_problem
 
 
@@ -28,7 +36,7 @@ class EnvironmentSettings(SettingsModel):
     @model_validator(mode="after")
     def _many_need_a_player(self) -> Self:
         if self.num_envs > 1 and self.env_path is None:
-            raise invalid(f"num_envs is {self.num_envs}, but the editor is only one environment: set env_path")
+            raise invalid_as_told(f"num_envs is {self.num_envs}, but the editor is only one environment: set env_path")
         return self
 
 
@@ -67,7 +75,7 @@ class CheckpointSettings(SettingsModel):
     def _names_a_folder(cls, value: str | None) -> str | None:
         problem = None if value is None else name_problem(value)
         if problem is not None:
-            raise invalid(f"{value!r} {problem}")
+            raise invalid(f"is no name for a folder: it {problem}")
         return value
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -13,6 +13,8 @@ from learner.settings.base import NonNegativeReal, PositiveReal, PositiveWhole, 
 
 class HyperparameterSettings(SettingsModel):
     """What every trainer's hyperparameters have; defaults are those of ML-Agents' PPO."""
+
+    removed_keys: ClassVar[Mapping[str, str]] = {"gamma": "belongs under reward_signals.extrinsic"}
 
     batch_size: PositiveWhole = Field(default=1024, description="steps in one minibatch")
     buffer_size: PositiveWhole = Field(default=10240, description="steps collected before an update")

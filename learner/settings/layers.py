@@ -29,6 +29,8 @@ MAX_SECRET_BYTES = 64 * 1024
 _NULL_WORDS = frozenset({"null", "none", "~"})
 _PATH_PART = re.compile(r'"([^"]*)"(?:\.|$)|([^."]+)(?:\.|$)')
 
+_SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)$|_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$")
+
 
 @dataclass(frozen=True, slots=True)
 class Override:
@@ -57,7 +59,8 @@ def from_environment(environ: Mapping[str, str], problems: Problems) -> Iterator
         if not name.startswith(PREFIX) or upper in RESERVED_NAMES or upper.startswith(ACTOR_PREFIX):
             continue
         if upper not in known:
-            problems.errors.append(_unknown_variable(f"environment variable {name}", upper, known))
+            if not _is_service_link(upper, environ[name]):
+                problems.errors.append(_unknown_variable(f"environment variable {name}", upper, known))
         elif environ[name]:
             yield Override(known[upper], _from_text(environ[name], known[upper], {}), f"env {name}")
 
@@ -119,15 +122,14 @@ def from_set_items(items: Sequence[str], tree: Tree, problems: Problems) -> Iter
         if not separator or path is None:
             problems.errors.append(f"--set {item}: must look like env_settings.seed=7")
             continue
-        origin = f"--set {name.strip()}"
         if path[0] == "behaviors" and len(path) > 1 and isinstance(listed, dict) and listed and path[1] not in listed:
             near = did_you_mean(path[1], listed) or f"; it lists {', '.join(listed)}"
-            problems.errors.append(f"{origin}: the run file lists no behavior {path[1]!r}{near}")
+            problems.errors.append(f"--set {item}: the run file lists no behavior {path[1]!r}{near}")
             continue
         try:
-            yield Override(path, _from_text(text, path, tree), origin)
+            yield Override(path, _from_text(text, path, tree), "--set")
         except ValueError as error:
-            problems.errors.append(f"{origin}: {text!r} cannot be read: {error}")
+            problems.errors.append(f"--set {item}: the value cannot be read: {error}")
 
 
 def lay_over(tree: Tree, overrides: Sequence[Override], problems: Problems) -> None:
@@ -192,6 +194,11 @@ def _plain(value: object) -> Value:
     if isinstance(value, Sequence):
         return [_plain(item) for item in value]
     return str(value)
+
+
+def _is_service_link(name: str, value: str) -> bool:
+    """Says whether Kubernetes set a variable, as it does in every pod beside a Service named rollcast-something."""
+    return _SERVICE_LINK.search(name) is not None or (name.endswith("_PORT") and "://" in value)
 
 
 def _unknown_variable(shown: str, name: str, known: Mapping[str, Path]) -> str:

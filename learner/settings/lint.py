@@ -20,7 +20,7 @@ def lint(model: type[SettingsModel], raw: Tree, problems: Problems, path: Path =
     for key in list(raw):
         here = (*path, key)
         if key in block.model_fields:
-            if key in block.warned_keys:
+            if key in block.warned_keys and raw[key]:
                 problems.warn(here, block.warned_keys[key])
             _lint_value(slot_of(block.annotation_for(key, raw)), raw[key], problems, here)
             continue

@@ -30,7 +30,7 @@ class LoadedRun:
         path: the run file, or None if there was none.
         options: the settings, complete.
         sources: where each value came from, by its dotted path: "default", "yaml", "default_settings" (inherited),
-            "derived" (computed from other values), "env ROLLCAST_X", "secret x", "--flag", "--set a.b".
+            "derived" (computed from other values), "env ROLLCAST_X", "secret x", "--flag", "--set".
         warnings: what the user should know, one line each.
     """
 

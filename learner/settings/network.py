@@ -19,7 +19,7 @@ class MemorySettings(LenientSettings):
     @classmethod
     def _even(cls, value: int) -> int:
         if value % 2:
-            raise invalid(f"must be even, got {value}: try {value + 1}")
+            raise invalid("must be an even number")
         return value
 
 

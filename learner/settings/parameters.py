@@ -12,7 +12,7 @@ from typing import Literal, Self
 
 from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
 
-from learner.settings.base import NonNegativeWhole, Real, SettingsModel, Value, Whole, invalid
+from learner.settings.base import NonNegativeWhole, Real, SettingsModel, Value, Whole, invalid_as_told
 
 
 class SamplerParameters(SettingsModel):
@@ -36,7 +36,7 @@ class UniformParameters(SamplerParameters):
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.min_value > self.max_value:
-            raise invalid(f"min_value {self.min_value} is more than max_value {self.max_value}")
+            raise invalid_as_told(f"min_value {self.min_value} is more than max_value {self.max_value}")
         return self
 
 
@@ -56,10 +56,10 @@ class MultiRangeUniformParameters(SamplerParameters):
     @classmethod
     def _ordered(cls, value: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
         if not value:
-            raise invalid("has no interval; write at least one, such as [[0.0, 1.0]]")
+            raise invalid_as_told("has no interval; write at least one, such as [[0.0, 1.0]]")
         for low, high in value:
             if low > high:
-                raise invalid(f"interval [{low}, {high}] is the wrong way round")
+                raise invalid_as_told(f"interval [{low}, {high}] is the wrong way round")
         return value
 
 
@@ -116,7 +116,7 @@ class CompletionCriteria(SettingsModel):
     @model_validator(mode="after")
     def _progress_is_a_fraction(self) -> Self:
         if self.measure == "progress" and not 0.0 <= self.threshold <= 1.0:
-            raise invalid(f"threshold is {self.threshold}, but progress goes from 0 to 1")
+            raise invalid_as_told(f"threshold is {self.threshold}, but progress goes from 0 to 1")
         return self
 
 
@@ -142,7 +142,7 @@ class ParameterSettings(SettingsModel):
     def _lessons_end(self) -> Self:
         for lesson in self.curriculum[:-1]:
             if lesson.completion_criteria is None:
-                raise invalid(f"lesson {lesson.name!r} is not the last one and has no completion_criteria")
+                raise invalid_as_told(f"lesson {lesson.name!r} is not the last one and has no completion_criteria")
         return self
 
 

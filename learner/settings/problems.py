@@ -28,7 +28,7 @@ _MESSAGES: Mapping[str, str] = {
 }
 """Messages for pydantic's error types where its own speak of Python."""
 
-_WITHOUT_VALUE = frozenset({"missing", "invalid_setting", "extra_forbidden"})
+_WITHOUT_VALUE = frozenset({"missing", "invalid_as_told"})
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
@@ -63,6 +63,9 @@ class Problems:
     def place(self, path: Path) -> str:
         """Says where the value at a path, or the nearest block above it, was written."""
         dotted = ".".join(path)
+        below = {origin for written, origin in self.origins.items() if written[: len(path)] == path}
+        if len(below) == 1 and "yaml" not in below:
+            return f"{below.pop()}: {dotted}"
         for length in range(len(path), 0, -1):
             origin = self.origins.get(path[:length])
             if origin is not None and origin != "yaml":

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
-from learner.settings.base import Fraction, NonNegativeReal, PositiveReal, PositiveWhole, SettingsModel, invalid
+from learner.settings.base import Fraction, NonNegativeReal, PositiveReal, PositiveWhole, SettingsModel, invalid_as_told
 from learner.settings.network import NetworkSettings
 
 
@@ -18,11 +18,12 @@ class RewardSignalSettings(SettingsModel):
 
     gamma: Fraction = Field(default=0.99, description="discount of this signal")
     strength: NonNegativeReal = Field(default=1.0, description="factor of this signal")
-    network_settings: NetworkSettings = Field(default_factory=NetworkSettings)
 
 
 class ExtrinsicSettings(RewardSignalSettings):
-    """The environment's own reward."""
+    """The environment's own reward; it has a network in ML-Agents' files too, which nothing uses."""
+
+    network_settings: NetworkSettings = Field(default_factory=NetworkSettings)
 
 
 def _network_of_encoding_size(values: dict[str, object]) -> NetworkSettings:
@@ -76,7 +77,7 @@ class RewardSignals(SettingsModel):
     @classmethod
     def _not_null(cls, value: object) -> object:
         if value is None:
-            raise invalid("is empty; write {} for a signal with default settings, or leave the line out")
+            raise invalid_as_told("is empty; write {} for a signal with default settings, or leave the line out")
         return value
 
     @model_serializer(mode="wrap")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pydantic import Field, field_validator
 
 from learner.exits import ExitCode, UserError
-from learner.settings.base import SettingsModel, invalid
+from learner.settings.base import SettingsModel, invalid_as_told
 from learner.settings.environment import CheckpointSettings, EngineSettings, EnvironmentSettings, TorchSettings
 from learner.settings.names import name_problem, without_team
 from learner.settings.parameters import ParameterSettings, as_curriculum
@@ -41,7 +41,7 @@ class RunOptions(SettingsModel):
             problem = name_problem(name)
             if problem is not None:
                 hint = " (write the name without ?team=)" if "?team=" in name else ""
-                raise invalid(f"the behavior name {name!r} {problem}{hint}")
+                raise invalid_as_told(f"the behavior name {name!r} {problem}{hint}")
         return value
 
     @field_validator("environment_parameters", mode="before")

@@ -7,7 +7,16 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from learner.settings.base import PositiveBytes, PositiveReal, PositiveWhole, Real, SettingsModel, Whole, invalid
+from learner.settings.base import (
+    PositiveBytes,
+    PositiveReal,
+    PositiveWhole,
+    Real,
+    SettingsModel,
+    Whole,
+    invalid,
+    invalid_as_told,
+)
 
 MIN_CHUNK_BYTES = 64 * 1024
 MAX_CHUNK_BYTES = 64 * 1024 * 1024
@@ -22,9 +31,9 @@ def split_address(address: str) -> tuple[str, int]:
     host, separator, port = address.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     if not separator or not host or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
-        raise ValueError(f"must be host:port with a port from 0 to 65535, got {address!r}")
+        raise ValueError("must be host:port with a port from 0 to 65535")
     if ":" in host and not bracketed:
-        raise ValueError(f"must have its IPv6 address in brackets, as in [::1]:50051, got {address!r}")
+        raise ValueError("must have its IPv6 address in brackets, as in [::1]:50051")
     return host.strip("[]"), int(port)
 
 
@@ -99,15 +108,13 @@ class ServiceSettings(SettingsModel):
     @classmethod
     def _control_is_local(cls, value: str) -> str:
         if not is_loopback(value):
-            raise invalid(
-                f"must be a loopback address such as 127.0.0.1:0 (whoever reaches it can stop the run), got {value!r}"
-            )
+            raise invalid("must be a loopback address such as 127.0.0.1:0, for whoever reaches it can stop the run")
         return value
 
     @model_validator(mode="after")
     def _plain_text_stays_here(self) -> Self:
         if not self.insecure and not is_loopback(self.address):
-            raise invalid(
+            raise invalid_as_told(
                 f"address {self.address} can be reached from other machines, and the connection is plain text: "
                 "give --insecure (rollcast.insecure: true) on a network you trust, or listen on 127.0.0.1"
             )
@@ -116,9 +123,9 @@ class ServiceSettings(SettingsModel):
     @model_validator(mode="after")
     def _sizes_nest(self) -> Self:
         if self.target_chunk_bytes > self.max_chunk_bytes:
-            raise invalid(
+            raise invalid_as_told(
                 f"target_chunk_bytes {self.target_chunk_bytes} exceeds max_chunk_bytes {self.max_chunk_bytes}"
             )
         if self.max_chunk_bytes > self.queue_bytes:
-            raise invalid(f"max_chunk_bytes {self.max_chunk_bytes} exceeds queue_bytes {self.queue_bytes}")
+            raise invalid_as_told(f"max_chunk_bytes {self.max_chunk_bytes} exceeds queue_bytes {self.queue_bytes}")
         return self

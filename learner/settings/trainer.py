@@ -17,7 +17,7 @@ from learner.settings.base import (
     SettingsModel,
     Value,
     Whole,
-    invalid,
+    invalid_as_told,
 )
 from learner.settings.hyperparameters import HYPERPARAMETERS, HyperparameterSettings, unknown_trainer_message
 from learner.settings.network import NetworkSettings
@@ -100,7 +100,7 @@ class TrainerSettings(SettingsModel):
     @classmethod
     def _trainer_exists(cls, value: str) -> str:
         if value not in HYPERPARAMETERS:
-            raise invalid(unknown_trainer_message(value))
+            raise invalid_as_told(unknown_trainer_message(value))
         return value
 
     @field_validator("hyperparameters", mode="before")
@@ -123,7 +123,7 @@ class TrainerSettings(SettingsModel):
     def _sequence_fits_batch(self) -> Self:
         memory = self.network_settings.memory
         if memory is not None and memory.sequence_length > self.hyperparameters.batch_size:
-            raise invalid(
+            raise invalid_as_told(
                 f"network_settings.memory.sequence_length is {memory.sequence_length}, more than "
                 f"hyperparameters.batch_size {self.hyperparameters.batch_size}: lower the one or raise the other"
             )

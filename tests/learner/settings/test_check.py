@@ -1,0 +1,48 @@
+"""check-config shows the settings with their sources, and whether a run would start."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from learner.exits import ExitCode, UserError
+from learner.settings.check import check_config
+
+from .conftest import WriteRun
+
+
+def test_the_tree_shows_each_value_with_its_source(write_run: WriteRun) -> None:
+    """A line of the tree is a key, its value, and where it came from."""
+    output, errors = io.StringIO(), io.StringIO()
+    path = write_run("behaviors: {A: {trainer_type: ppo, threadet: true}}\n".replace("threadet", "threaded"))
+    code = check_config(path, output=output, errors=errors, environ={"ROLLCAST_DEBUG": "yes"})
+    lines = {" ".join(line.split()) for line in output.getvalue().splitlines()}
+    assert code is ExitCode.OK
+    assert {"threaded: true # yaml", "debug: true # env ROLLCAST_DEBUG", "max_steps: 500000 # default"} <= lines
+    assert errors.getvalue() == ""
+
+
+def test_json_is_the_resolved_tree_and_nothing_else(write_run: WriteRun) -> None:
+    """The output can be piped; warnings go beside it."""
+    output, errors = io.StringIO(), io.StringIO()
+    path = write_run("behaviors: {A: {framework: x}}\n")
+    assert check_config(path, output=output, errors=errors, as_json=True) is ExitCode.OK
+    assert json.loads(output.getvalue())["behaviors"]["A"]["max_steps"] == 500000
+    assert errors.getvalue().startswith("warning: ")
+
+
+def test_a_run_that_would_be_refused_has_its_exit_code(write_run: WriteRun) -> None:
+    """check-config says what serve would say."""
+    output, errors = io.StringIO(), io.StringIO()
+    code = check_config(write_run("behaviors: {A: {self_play: {}}}\n"), output=output, errors=errors)
+    assert code is ExitCode.RUN_FILE
+    assert "error: behaviors.A.self_play" in errors.getvalue()
+    assert "save_steps: 20000" in output.getvalue()
+
+
+def test_a_wrong_file_raises_the_error_of_loading(write_run: WriteRun) -> None:
+    """The command's caller shows user errors, everywhere the same way."""
+    with pytest.raises(UserError, match="unknown key"):
+        check_config(write_run("behavior: {}\n"), output=io.StringIO(), errors=io.StringIO())

@@ -1,0 +1,212 @@
+"""Command line over environment over secrets directory over file over defaults; misspellings are errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from learner.exits import UserError
+from learner.settings.layers import variables
+from learner.settings.load import load_run_options
+
+from .conftest import WriteRun
+
+RUN = "behaviors: {Ball: {trainer_type: ppo}, My.Ball: }\nrollcast: {max_sessions: 1}\n"
+
+
+@pytest.fixture
+def secrets(tmp_path: Path) -> Path:
+    """A secrets directory as Kubernetes mounts it, with one setting and the links beside it."""
+    folder = tmp_path / "secrets"
+    (folder / "..data").mkdir(parents=True)
+    (folder / "other_service_key").write_text("unrelated")
+    (folder / "rollcast_max_sessions").write_text("2\n")
+    return folder
+
+
+def test_each_layer_wins_over_the_one_below(write_run: WriteRun, secrets: Path) -> None:
+    """Layers are added one by one, and each changes the value and its source."""
+    path = write_run(RUN)
+    environ: dict[str, str] = {}
+    cli: dict[str, object] = {}
+    seen: list[tuple[int, str]] = []
+
+    def look(*set_items: str) -> None:
+        loaded = load_run_options(path, cli=cli, set_items=set_items, environ=environ)
+        seen.append((loaded.options.rollcast.max_sessions, loaded.sources["rollcast.max_sessions"]))
+
+    look()
+    environ["ROLLCAST_SECRETS_DIR"] = str(secrets)
+    look()
+    environ["ROLLCAST_MAX_SESSIONS"] = "3"
+    look()
+    cli["max_sessions"] = 4
+    look()
+    look("rollcast.max_sessions=5")
+    assert seen == [
+        (1, "yaml"),
+        (2, "secret rollcast_max_sessions"),
+        (3, "env ROLLCAST_MAX_SESSIONS"),
+        (4, "--max-sessions"),
+        (5, "--set"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "dotted", "expected"),
+    [
+        ("ROLLCAST_ENV_SETTINGS__SEED", "7", "env_settings.seed", 7),
+        ("ROLLCAST_CHECKPOINT_SETTINGS__RUN_ID", "007", "checkpoint_settings.run_id", "007"),
+        ("ROLLCAST_TARGET_RETURN", "none", "rollcast.target_return", None),
+        ("ROLLCAST_TARGET_RETURN", "4.5e2", "rollcast.target_return", 450.0),
+        ("ROLLCAST_DEBUG", "true", "debug", True),
+        ("ROLLCAST_TORCH_SETTINGS__DEVICE", "cpu", "torch_settings.device", "cpu"),
+        ("ROLLCAST_QUEUE_BYTES", "64 MiB", "rollcast.queue_bytes", 64 * 2**20),
+        ("ROLLCAST_CHECKPOINT_SETTINGS__RESUME", "auto", "checkpoint_settings.resume", "auto"),
+        ("ROLLCAST_MAX_SESSIONS", "", "rollcast.max_sessions", 1),
+    ],
+)
+def test_variables_set_single_values(write_run: WriteRun, name: str, value: str, dotted: str, expected: object) -> None:
+    """A variable's text is read by the type of its setting; an empty one counts as not set."""
+    value_now: object = load_run_options(write_run(RUN), environ={name: value}).options.model_dump()
+    for key in dotted.split("."):
+        assert isinstance(value_now, dict)
+        value_now = value_now[key]
+    assert expected == value_now
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("ROLLCAST_ADRESS", "did you mean 'ROLLCAST_ADDRESS'?"),
+        ("ROLLCAST_ENV_SETTINGS__SEDE", "did you mean 'ROLLCAST_ENV_SETTINGS__SEED'?"),
+        ("ROLLCAST_BEHAVIORS__BALL__MAX_STEPS", "--set behaviors.KEY=VALUE"),
+        ("ROLLCAST_PORT", "sets nothing"),
+        ("ROLLCAST_", "sets nothing"),
+    ],
+)
+def test_a_misspelt_variable_is_an_error(write_run: WriteRun, name: str, expected: str) -> None:
+    """A setting that would silently do nothing is refused, with the nearest name."""
+    with pytest.raises(UserError) as caught:
+        load_run_options(write_run(RUN), environ={name: "1"})
+    assert name in str(caught.value)
+    assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ROLLCAST_BIND", "0.0.0.0"),  # noqa: S104 - compose's own variable
+        ("ROLLCAST_ACTOR_ADDRESS", "x"),
+        ("PATH", "/bin"),
+        ("ROLLCAST_LEARNER_SERVICE_HOST", "10.0.0.1"),
+        ("ROLLCAST_LEARNER_SERVICE_PORT_GRPC", "50051"),
+        ("ROLLCAST_LEARNER_PORT", "tcp://10.0.0.1:50051"),
+        ("ROLLCAST_LEARNER_PORT_50051_TCP_ADDR", "10.0.0.1"),
+    ],
+)
+def test_variables_of_others_are_left_alone(write_run: WriteRun, name: str, value: str) -> None:
+    """Compose, actors and the links that Kubernetes makes for services have variables with the same prefix."""
+    assert load_run_options(write_run(RUN), environ={name: value}).options.rollcast.max_sessions == 1
+
+
+def test_no_variable_is_the_name_of_two_settings() -> None:
+    """The short names of the rollcast block meet no other block."""
+    paths = list(variables().values())
+    assert len(paths) == len(set(paths)) > 40
+
+
+def test_a_wrong_value_names_where_it_came_from(write_run: WriteRun, secrets: Path) -> None:
+    """The message names the variable or flag; a secret's value is not shown."""
+    (secrets / "rollcast_max_sessions").write_text("hunter2")
+    environ = {"ROLLCAST_SECRETS_DIR": str(secrets), "ROLLCAST_LEASE_SECONDS": "-1"}
+    with pytest.raises(UserError) as caught:
+        load_run_options(write_run(RUN), environ=environ, cli={"seed": "soon"})
+    lines = "\n".join(caught.value.details)
+    assert "env ROLLCAST_LEASE_SECONDS: rollcast.lease_seconds: must be greater than 0, got '-1'" in lines
+    assert "--seed: env_settings.seed: must be a finite number, got 'soon'" in lines
+    assert "secret rollcast_max_sessions: rollcast.max_sessions" in lines
+    assert "hunter2" not in lines
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"x" * 70_000])
+def test_a_secret_that_is_no_short_text_is_an_error(write_run: WriteRun, secrets: Path, content: bytes) -> None:
+    """A secret is a small text file."""
+    (secrets / "rollcast_max_sessions").write_bytes(content)
+    with pytest.raises(UserError, match=r"secret .*rollcast_max_sessions"):
+        load_run_options(write_run(RUN), environ={"ROLLCAST_SECRETS_DIR": str(secrets)})
+
+
+def test_a_misspelt_secret_and_a_missing_directory_are_errors(write_run: WriteRun, secrets: Path) -> None:
+    """Neither is ignored in silence."""
+    (secrets / "rollcast_max_session").write_text("3")
+    with pytest.raises(UserError, match="did you mean 'ROLLCAST_MAX_SESSIONS'"):
+        load_run_options(write_run(RUN), environ={"ROLLCAST_SECRETS_DIR": str(secrets)})
+    with pytest.raises(UserError, match=r"ROLLCAST_SECRETS_DIR: .* cannot be read"):
+        load_run_options(write_run(RUN), environ={"ROLLCAST_SECRETS_DIR": str(secrets / "none")})
+
+
+def test_set_reaches_behaviors(write_run: WriteRun) -> None:
+    """--set reaches every place, names with dots in quotes, blocks and lists as YAML."""
+    items = [
+        "behaviors.Ball.max_steps=1e5",
+        'behaviors."My.Ball".network_settings.memory={sequence_length: 8}',
+        "env_settings.env_args=[--level, 3]",
+        "checkpoint_settings.run_id=010",
+        "rollcast.max_wall_seconds=null",
+    ]
+    options = load_run_options(write_run(RUN), set_items=items).options
+    memory = options.behaviors["My.Ball"].network_settings.memory
+    assert options.behaviors["Ball"].max_steps == 100000
+    assert memory is not None
+    assert memory.sequence_length == 8
+    assert options.env_settings.env_args == ("--level", "3")
+    assert options.checkpoint_settings.run_id == "010"
+
+
+@pytest.mark.parametrize(
+    ("item", "expected"),
+    [
+        ("env_settings.seed", "must look like"),
+        ("=3", "must look like"),
+        ("env_settings..seed=3", "must look like"),
+        ("env_settings.=3", "must look like"),
+        ("env_settings.sede=3", "did you mean 'seed'?"),
+        ("behaviors.Bal.max_steps=3", "no behavior 'Bal'; did you mean 'Ball'?"),
+        ("behaviors.Xyz.max_steps=3", "it lists Ball, My.Ball"),
+        ("env_settings.env_args=[1,", "cannot be read"),
+        ("behaviors.Ball=3", "must be a map"),
+        ("debug.more=3", "debug"),
+    ],
+)
+def test_a_wrong_set_item_is_an_error(write_run: WriteRun, item: str, expected: str) -> None:
+    """The message shows the item or its path, and what was probably meant."""
+    with pytest.raises(UserError) as caught:
+        load_run_options(write_run(RUN), set_items=[item])
+    assert "--set" in str(caught.value)
+    assert expected in str(caught.value)
+
+
+def test_flags_are_known_by_name_or_path(write_run: WriteRun) -> None:
+    """Names as argparse keeps them, flag names and dotted paths are all understood; None is a flag not given."""
+    cli: dict[str, object] = {"run_id": "a", "env": "game", "rollcast.address": "127.0.0.1:0", "seed": None}
+    loaded = load_run_options(write_run(RUN), cli=cli)
+    assert loaded.options.checkpoint_settings.run_id == "a"
+    assert loaded.options.env_settings.env_path == "game"
+    assert loaded.sources["rollcast.address"] == "--address"
+    assert loaded.sources["env_settings.seed"] == "default"
+
+
+def test_the_deterministic_flag_is_for_the_listed_behaviors(write_run: WriteRun) -> None:
+    """As in ML-Agents, --deterministic changes the behaviors of the file and not the defaults."""
+    path = write_run("default_settings: {trainer_type: ppo}\nbehaviors: {A: }\n")
+    options = load_run_options(path, cli={"deterministic": True}).options
+    assert options.behaviors["A"].network_settings.deterministic
+    assert not options.settings_for("B").network_settings.deterministic
+
+
+def test_an_unknown_flag_is_an_error(write_run: WriteRun) -> None:
+    """A caller's misspelt flag does not vanish."""
+    with pytest.raises(UserError, match="--runid: sets nothing in the run file; did you mean 'run-id'"):
+        load_run_options(write_run(RUN), cli={"runid": "x"})

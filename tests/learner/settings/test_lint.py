@@ -1,0 +1,93 @@
+"""Unknown keys are errors where ML-Agents refuses them, warnings where it ignores them, with a suggestion."""
+
+from __future__ import annotations
+
+import pytest
+
+from learner.exits import UserError
+from learner.settings.load import load_run_options
+
+from .conftest import WriteRun
+
+BEHAVIOR = "behaviors:\n  Ball:\n    trainer_type: ppo\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("behaviours: {}\n", "run.yaml:1: behaviours: unknown key 'behaviours'; did you mean 'behaviors'?"),
+        (
+            BEHAVIOR + "    max_stepz: 5\n",
+            "run.yaml:4: behaviors.Ball.max_stepz: unknown key 'max_stepz'; did you mean",
+        ),
+        (BEHAVIOR + "    learning_rate: 1\n", "it belongs under hyperparameters"),
+        (BEHAVIOR + "    behavior_cloning: {}\n", "did you mean 'behavioral_cloning'?"),
+        (BEHAVIOR + "    hyperparameters: {lamda: 1}\n", "did you mean 'lambd'?"),
+        (BEHAVIOR + "    hyperparameters: {gamma: 0.9}\n", "gamma: belongs under reward_signals.extrinsic"),
+        (BEHAVIOR + "    reward_signals: {extrinsik: {}}\n", "did you mean 'extrinsic'?"),
+        (BEHAVIOR + "    reward_signals: {pride: {}}\n", "known keys: extrinsic, curiosity, rnd, gail"),
+        (BEHAVIOR + "    output_path: x\n", "results_dir"),
+        (BEHAVIOR + "env_settings: {sead: 1}\n", "did you mean 'seed'?"),
+        (BEHAVIOR + "checkpoint_settings: {runid: x}\n", "did you mean 'run_id'?"),
+        (BEHAVIOR + "rollcast: {adress: x}\n", "did you mean 'address'?"),
+        (BEHAVIOR + "target_return: 3\n", "it belongs under rollcast"),
+        (
+            BEHAVIOR + "environment_parameters: {m: {sampler_type: uniform, sampler_parameters: {min_valeu: 1}}}\n",
+            "environment_parameters.m.sampler_parameters.min_valeu: unknown key 'min_valeu'; did you mean 'min_value'?",
+        ),
+        (
+            BEHAVIOR + "environment_parameters: {m: {curriculum: [{name: a, valeu: 1}]}}\n",
+            "did you mean 'value'?",
+        ),
+    ],
+)
+def test_unknown_keys_are_errors_with_the_nearest_key(write_run: WriteRun, text: str, expected: str) -> None:
+    """The message has the line, the path and what was probably meant."""
+    with pytest.raises(UserError) as caught:
+        load_run_options(write_run(text))
+    assert any(expected in line for line in [str(caught.value), *caught.value.details])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("    framework: pytorch\n", "behaviors.Ball.framework: is ignored"),
+        ("    network_settings: {vis_encoder_type: resnet}\n", "is ignored; did you mean 'vis_encode_type'?"),
+        ("    network_settings: {conditioning_type: none}\n", "did you mean 'goal_conditioning_type'?"),
+        ("    network_settings: {memory: {sequence_len: 8}}\n", "did you mean 'sequence_length'?"),
+        ("    self_play: {windov: 3}\n", "did you mean 'window'?"),
+        ("    behavioral_cloning: {demo_path: x, stepz: 3}\n", "did you mean 'steps'?"),
+        ("torch_settings: {devise: cpu}\n", "did you mean 'device'?"),
+        ("checkpoint_settings: {train_model: true}\n", "old name without effect"),
+    ],
+)
+def test_keys_that_mlagents_ignores_are_warnings(write_run: WriteRun, text: str, expected: str) -> None:
+    """ML-Agents ignores them in silence; here the run goes on and the user is told."""
+    loaded = load_run_options(write_run(BEHAVIOR + text))
+    assert len(loaded.warnings) == 1
+    assert expected in loaded.warnings[0]
+    assert "run.yaml:" in loaded.warnings[0]
+
+
+def test_every_problem_is_told_at_once(write_run: WriteRun) -> None:
+    """Several mistakes need one attempt, not several."""
+    with pytest.raises(UserError, match="and 2 more") as caught:
+        load_run_options(write_run(BEHAVIOR + "    max_stepz: 1\n    time_horizon: soon\ndebugg: true\n"))
+    assert len(caught.value.details) == 3
+
+
+@pytest.mark.parametrize(
+    ("written", "expected", "warnings"), [('"false"', False, 1), ('"true"', True, 0), ("no", False, 0)]
+)
+def test_the_text_false_is_false(write_run: WriteRun, written: str, expected: bool, warnings: int) -> None:
+    """ML-Agents takes the text "false" for true; here it is what it says, with a warning."""
+    loaded = load_run_options(write_run(BEHAVIOR + f"    threaded: {written}\n"))
+    assert expected == loaded.options.behaviors["Ball"].threaded
+    assert warnings == len(loaded.warnings)
+
+
+def test_an_unknown_trainer_is_one_error_whatever_its_hyperparameters(write_run: WriteRun) -> None:
+    """A run file for a trainer that does not exist yet says that, and nothing about its keys."""
+    text = "behaviors: {Ball: {trainer_type: sac, hyperparameters: {tau: 0.005}}}\n"
+    with pytest.raises(UserError, match=r"no trainer 'sac'; trainers that exist: ppo$"):
+        load_run_options(write_run(text))

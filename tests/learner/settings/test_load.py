@@ -1,0 +1,119 @@
+"""Loading a run: empty blocks, missing blocks, sources."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from learner.exits import ExitCode, UserError
+from learner.settings.load import load_run_options
+
+from .conftest import WriteRun
+
+
+def test_no_file_runs_the_defaults_with_a_warning() -> None:
+    """Without a run file any behavior is trained with ML-Agents' PPO."""
+    loaded = load_run_options(None)
+    assert loaded.options.settings_for("Any").trainer_type == "ppo"
+    assert len(loaded.warnings) == 1
+    assert set(loaded.sources.values()) == {"default"}
+
+
+def test_a_file_without_behaviors_needs_defaults(write_run: WriteRun) -> None:
+    """A run file says what is trained."""
+    with pytest.raises(UserError, match="neither behaviors nor default_settings") as caught:
+        load_run_options(write_run("debug: true\n"))
+    assert caught.value.exit_code is ExitCode.RUN_FILE
+    assert load_run_options(write_run("default_settings: {max_steps: 3}")).options.settings_for("A").max_steps == 3
+
+
+def test_blocks_with_nothing_in_them_are_empty(write_run: WriteRun) -> None:
+    """A block whose lines are commented out is a block of defaults; so is a behavior."""
+    loaded = load_run_options(write_run("behaviors:\n  A:\nenv_settings:\n  # seed: 3\nrollcast:\n"))
+    assert loaded.options.env_settings.seed == -1
+    assert list(loaded.options.behaviors) == ["A"]
+    assert loaded.sources["behaviors.A.max_steps"] == "default"
+
+
+def test_sources_tell_inherited_from_written_from_derived(write_run: WriteRun) -> None:
+    """Each value of a behavior knows where it came from."""
+    sources = load_run_options(
+        write_run("""
+        default_settings:
+          time_horizon: 32
+        behaviors:
+          A:
+            trainer_type: ppo
+            max_steps: 1000
+            even_checkpoints: true
+        environment_parameters:
+          mass: 3
+        """)
+    ).sources
+    assert sources["default_settings.time_horizon"] == "yaml"
+    assert sources["behaviors.A.time_horizon"] == "default_settings"
+    assert sources["behaviors.A.max_steps"] == "yaml"
+    assert sources["behaviors.A.checkpoint_interval"] == "derived"
+    assert sources["behaviors.A.summary_freq"] == "default"
+    assert sources["environment_parameters.mass.curriculum"] == "yaml"
+    assert sources["debug"] == "default"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("debug: null", "debug: must be true or false"),
+        ("env_settings: 5", "env_settings: must be a map of settings"),
+        ("env_settings: {env_args: x}", "env_settings.env_args: must be a list"),
+        ("checkpoint_settings: {run_id: yes}", "checkpoint_settings.run_id: must be text, got True"),
+        ("env_settings: {seed: 99999999999}", "env_settings.seed: must be less than"),
+        ("env_settings: {num_envs: 2}", "set env_path"),
+        ("environment_parameters: 3", "environment_parameters: must be a map"),
+        ("rollcast: {address: '10.0.0.1:1'}", "--insecure"),
+        ("checkpoint_settings: {resume: {a: 1}}", "checkpoint_settings.resume"),
+        ("checkpoint_settings: {load_model: []}", "checkpoint_settings.load_model: must be true or false"),
+    ],
+)
+def test_wrong_values_have_their_line(write_run: WriteRun, text: str, expected: str) -> None:
+    """The message has the line, the path, the rule and the value."""
+    with pytest.raises(UserError) as caught:
+        load_run_options(write_run(f"behaviors: {{A: }}\n{text}\n"))
+    shown = [str(caught.value), *caught.value.details]
+    assert any(expected in line and "run.yaml:2: " in line for line in shown)
+
+
+def test_a_long_value_is_cut_in_messages(write_run: WriteRun) -> None:
+    """A message stays one readable line."""
+    with pytest.raises(UserError) as caught:
+        load_run_options(write_run(f"behaviors: {{A: }}\ndebug: {'x' * 5000}\n"))
+    assert len(str(caught.value)) < 400
+
+
+def test_values_that_hardly_make_sense_are_warnings(write_run: WriteRun) -> None:
+    """A minibatch larger than the buffer, and criteria on a last lesson, are told and accepted."""
+    loaded = load_run_options(
+        write_run("""
+        behaviors: {A: {trainer_type: ppo, hyperparameters: {batch_size: 64, buffer_size: 32}}}
+        environment_parameters:
+          mass: {curriculum: [{name: only, value: 1, completion_criteria: {behavior: A}}]}
+        """)
+    )
+    assert len(loaded.warnings) == 2
+    assert "more than buffer_size 32" in loaded.warnings[0]
+    assert "the last lesson, 'only'" in loaded.warnings[1]
+
+
+def test_loading_changes_nothing_for_the_next_time(write_run: WriteRun) -> None:
+    """Two loads of one file, with different flags, do not know of each other."""
+    path = write_run("behaviors: {A: }\n")
+    load_run_options(path, cli={"seed": 3}, set_items=["behaviors.A.max_steps=3"])
+    assert load_run_options(path).options.behaviors["A"].max_steps == 500000
+
+
+def test_the_settings_need_no_torch() -> None:
+    """check-config answers fast because nothing heavy is imported."""
+    code = "import sys, learner.settings; print(sorted({'torch', 'grpc', 'numpy', 'rich'} & set(sys.modules)))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert result.stdout.strip() == "[]"

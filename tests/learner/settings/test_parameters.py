@@ -1,0 +1,95 @@
+"""The three spellings of an environment parameter become one."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from learner.settings.run import RunOptions
+
+CONSTANT = {"sampler_type": "constant", "sampler_parameters": {"seed": -1, "value": 3.0}}
+UNIFORM = {"sampler_type": "uniform", "sampler_parameters": {"min_value": 2.0, "max_value": 3.0}}
+
+
+def resolve(value: object) -> object:
+    """Returns one parameter, resolved, as plain data."""
+    options = RunOptions.model_validate({"environment_parameters": {"mass": value}})
+    return options.model_dump(mode="json")["environment_parameters"]["mass"]
+
+
+@pytest.mark.parametrize("value", [3, 3.0, "3e0", CONSTANT])
+def test_a_number_is_one_lesson_of_a_constant(value: object) -> None:
+    """A constant is a curriculum of one lesson named after the parameter."""
+    assert resolve(value) == {"curriculum": [{"name": "mass", "value": CONSTANT, "completion_criteria": None}]}
+
+
+def test_a_sampler_gets_its_defaults() -> None:
+    """A sampler's blanks are filled."""
+    lesson = {
+        "sampler_type": "gaussian",
+        "sampler_parameters": {"seed": -1, "mean": 2.0, "st_dev": 1.0},
+    }
+    written = {"sampler_type": "gaussian", "sampler_parameters": {"mean": 2}}
+    assert resolve(written) == {"curriculum": [{"name": "mass", "value": lesson, "completion_criteria": None}]}
+
+
+def test_a_curriculum_fills_its_criteria() -> None:
+    """Lessons keep their order and get the defaults of completion_criteria."""
+    written = {
+        "curriculum": [
+            {"name": "easy", "value": 1, "completion_criteria": {"behavior": "Ball", "threshold": "0.5"}},
+            {"name": "hard", "value": UNIFORM},
+        ]
+    }
+    resolved = resolve(written)
+    assert isinstance(resolved, dict)
+    first, last = resolved["curriculum"]
+    assert first["completion_criteria"] == {
+        "behavior": "Ball",
+        "measure": "reward",
+        "min_lesson_length": 0,
+        "signal_smoothing": True,
+        "threshold": 0.5,
+        "require_reset": False,
+    }
+    assert last["value"]["sampler_parameters"] == {"seed": -1, "min_value": 2.0, "max_value": 3.0}
+
+
+def test_resolving_twice_changes_nothing() -> None:
+    """The resolved form is one of the spellings."""
+    assert resolve(resolve(UNIFORM)) == resolve(UNIFORM)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (None, "Sampler"),
+        (True, "finite number"),
+        ({"sampler_type": "poisson", "sampler_parameters": {}}, "'uniform', 'gaussian'"),
+        ({"sampler_type": "uniform"}, "Field required"),
+        ({"sampler_type": "uniform", "sampler_parameters": {"min_value": 2}}, "min_value 2.0 is more than"),
+        (
+            {"sampler_type": "multirangeuniform", "sampler_parameters": {"intervals": [[2, 1]]}},
+            "wrong way round",
+        ),
+        ({"sampler_type": "multirangeuniform", "sampler_parameters": {"intervals": []}}, "has no interval"),
+        ({"curriculum": []}, "at least 1 item"),
+        ({"curriculum": [{"name": "a", "value": 1}, {"name": "b", "value": 2}]}, "'a' is not the last one"),
+        (
+            {
+                "curriculum": [
+                    {
+                        "name": "a",
+                        "value": 1,
+                        "completion_criteria": {"behavior": "B", "measure": "progress", "threshold": 2},
+                    }
+                ]
+            },
+            "progress goes from 0 to 1",
+        ),
+    ],
+)
+def test_what_is_no_parameter_is_refused(value: object, message: str) -> None:
+    """Each rule has a message that says what is wrong."""
+    with pytest.raises(ValidationError, match=message):
+        resolve(value)

@@ -1,0 +1,80 @@
+"""The rollcast block keeps the service safe by default."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from learner.settings.service import ServiceSettings, is_loopback, split_address
+
+
+def test_every_setting_is_described() -> None:
+    """The descriptions are the documentation."""
+    undescribed = [name for name, field in ServiceSettings.model_fields.items() if not field.description]
+    assert undescribed == []
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [("127.0.0.1:50051", ("127.0.0.1", 50051)), ("localhost:0", ("localhost", 0)), ("[::1]:7", ("::1", 7))],
+)
+def test_addresses_are_split(address: str, expected: tuple[str, int]) -> None:
+    """An address is a host and a port; IPv6 stands in brackets."""
+    assert expected == split_address(address)
+
+
+@pytest.mark.parametrize("address", ["", "50051", "host", ":50051", "host:", "h:70000", "h:-1", "::1:50051", "h:٣"])
+def test_what_is_no_address_is_refused(address: str) -> None:
+    """The message shows the value and the form."""
+    with pytest.raises(ValidationError, match=r"host:port|brackets"):
+        ServiceSettings(address=address)
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("127.0.0.1:1", True),
+        ("127.9.9.9:1", True),
+        ("localhost:1", True),
+        ("[::1]:1", True),
+        ("0.0.0.0:1", False),
+        ("[::]:1", False),
+        ("10.0.0.1:1", False),
+        ("learner:1", False),
+        ("127.0.0.1.x:1", False),
+    ],
+)
+def test_loopback_is_told_from_the_rest(address: str, expected: bool) -> None:
+    """Only this machine's own addresses are loopback."""
+    assert expected == is_loopback(address)
+
+
+def test_plain_text_for_other_machines_needs_consent() -> None:
+    """An address others can reach is refused until insecure is set; the message says so."""
+    with pytest.raises(ValidationError, match="--insecure"):
+        ServiceSettings(address="0.0.0.0:50051")
+    assert ServiceSettings(address="0.0.0.0:50051", insecure=True).insecure
+
+
+def test_control_is_always_local() -> None:
+    """Whoever reaches the control service can stop the run, so insecure does not open it."""
+    with pytest.raises(ValidationError, match="loopback"):
+        ServiceSettings(control_address="10.0.0.1:0", insecure=True)
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ({"target_chunk_bytes": "8 MiB"}, "exceeds max_chunk_bytes"),
+        ({"queue_bytes": "1 MiB"}, "exceeds queue_bytes"),
+        ({"max_chunk_bytes": 10}, "greater than or equal to 65536"),
+        ({"max_chunk_bytes": "1 GiB"}, "less than or equal to 67108864"),
+        ({"lease_seconds": 0}, "greater than 0"),
+        ({"max_policy_lag": -1}, "greater than or equal to 0"),
+        ({"on_policy": "loose"}, "'relaxed' or 'strict'"),
+    ],
+)
+def test_limits_that_cannot_work_are_refused(written: dict[str, object], message: str) -> None:
+    """Sizes nest, times are positive."""
+    with pytest.raises(ValidationError, match=message):
+        ServiceSettings.model_validate(written)

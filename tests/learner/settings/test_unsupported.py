@@ -1,0 +1,36 @@
+"""What no trainer does yet is refused by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from learner.settings.load import load_run_options
+from learner.settings.unsupported import unsupported
+
+from .conftest import WriteRun
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("behaviors: {A: {network_settings: {memory: {}}}}", "behaviors.A.network_settings.memory"),
+        ("behaviors: {A: {network_settings: {vis_encode_type: resnet}}}", "vis_encode_type: resnet"),
+        ("behaviors: {A: {self_play: {}}}", "behaviors.A.self_play"),
+        ("behaviors: {A: {behavioral_cloning: {demo_path: x}}}", "behaviors.A.behavioral_cloning"),
+        ("behaviors: {A: {reward_signals: {extrinsic: {}, rnd: {}}}}", "behaviors.A.reward_signals.rnd"),
+        ("behaviors: {A: {reward_signals: {}}}", "nothing would be learned"),
+        ("default_settings: {self_play: {}}", "default_settings.self_play"),
+        ("behaviors: {A: }\nenvironment_parameters: {mass: 3}", "remove mass"),
+    ],
+)
+def test_each_feature_that_is_not_built_is_named(write_run: WriteRun, text: str, expected: str) -> None:
+    """The run file is read; the run is refused with one line for each feature."""
+    lines = unsupported(load_run_options(write_run(text)).options)
+    assert len(lines) == 1
+    assert expected in lines[0]
+
+
+def test_what_is_built_is_not_refused(write_run: WriteRun) -> None:
+    """An ordinary run has nothing to refuse."""
+    text = "behaviors: {A: {trainer_type: ppo, threaded: true, network_settings: {normalize: true}}}"
+    assert unsupported(load_run_options(write_run(text)).options) == []

@@ -92,9 +92,10 @@ def to_whole(value: object) -> object:
     Raises:
         PydanticCustomError: the value is no finite number, or needs more than 64 bits.
     """
-    if isinstance(value, str) and value.strip().lstrip("+-").isdecimal() and len(value) <= 20:
-        number: object = int(value)
-    else:
+    number: object
+    try:
+        number = int(value) if isinstance(value, str) else to_real(value)
+    except ValueError:
         number = to_real(value)
     if isinstance(number, int | float) and abs(number) >= 2**63:
         raise invalid("must be a whole number of at most 64 bits")

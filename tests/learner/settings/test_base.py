@@ -24,7 +24,7 @@ def test_numbers_are_read_from_text(written: object, expected: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "written", [True, "many", None, [1], float("nan"), float("inf"), "1e999", "", "9" * 5000, 10**30, "-1e30"]
+    "written", [True, "many", None, [1], float("nan"), float("inf"), "1e999", "", "9" * 5000, 10**30, "-1e30", "--5"]
 )
 def test_what_is_no_finite_number_is_refused(written: object) -> None:
     """Booleans, words and infinite numbers are no numbers."""

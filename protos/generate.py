@@ -4,6 +4,7 @@ Reads every `.proto` below this folder and writes `*_pb2.py`, `*_pb2.pyi`, `*_pb
 (or below DIRECTORY, for the test that compares). The package path is the import path, so nothing is rewritten.
 """
 
+import os
 import sys
 from importlib.resources import files
 from pathlib import Path
@@ -19,6 +20,8 @@ def generate(destination: Path) -> None:
     Raises:
         RuntimeError: protoc refused a file; its complaint is on standard error.
     """
+    # protoc finds its mypy plug-ins by name: they lie beside this interpreter, whether or not its folder is on the path.
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     sources = sorted(str(path.relative_to(ROOT)) for path in ROOT.rglob("*.proto"))
     out = str(destination)
     arguments = [
@@ -31,7 +34,7 @@ def generate(destination: Path) -> None:
         f"--mypy_grpc_out={out}",
         *sources,
     ]
-    if protoc.main(arguments) != 0:
+    if protoc.main(arguments) != 0:  # type: ignore[no-untyped-call]
         raise RuntimeError(f"protoc failed for {', '.join(sources)}")
 
 

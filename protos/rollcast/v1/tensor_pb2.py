@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18rollcast/v1/tensor.proto\x12\x0brollcast.v1\"u\n\x06Tensor\x12!\n\x05\x64type\x18\x01 \x01(\x0e\x32\x12.rollcast.v1.Dtype\x12\x11\n\x05shape\x18\x02 \x03(\x04\x42\x02\x10\x01\x12\'\n\x08\x65ncoding\x18\x03 \x01(\x0e\x32\x15.rollcast.v1.Encoding\x12\x0c\n\x04\x64\x61ta\x18\x04 \x01(\x0c*\xf3\x01\n\x05\x44type\x12\x15\n\x11\x44TYPE_UNSPECIFIED\x10\x00\x12\x0e\n\nDTYPE_BOOL\x10\x01\x12\x0f\n\x0b\x44TYPE_UINT8\x10\x02\x12\x0e\n\nDTYPE_INT8\x10\x03\x12\x0f\n\x0b\x44TYPE_INT16\x10\x04\x12\x0f\n\x0b\x44TYPE_INT32\x10\x05\x12\x0f\n\x0b\x44TYPE_INT64\x10\x06\x12\x11\n\rDTYPE_FLOAT16\x10\x07\x12\x12\n\x0e\x44TYPE_BFLOAT16\x10\x08\x12\x11\n\rDTYPE_FLOAT32\x10\t\x12\x11\n\rDTYPE_FLOAT64\x10\n\x12\x10\n\x0c\x44TYPE_UINT16\x10\x0b\x12\x10\n\x0c\x44TYPE_UINT32\x10\x0c*I\n\x08\x45ncoding\x12\x18\n\x14\x45NCODING_UNSPECIFIED\x10\x00\x12\x10\n\x0c\x45NCODING_RAW\x10\x01\x12\x11\n\rENCODING_ZSTD\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18rollcast/v1/tensor.proto\x12\x0brollcast.v1\"u\n\x06Tensor\x12!\n\x05\x64type\x18\x01 \x01(\x0e\x32\x12.rollcast.v1.Dtype\x12\x11\n\x05shape\x18\x02 \x03(\x04\x42\x02\x10\x01\x12\'\n\x08\x65ncoding\x18\x03 \x01(\x0e\x32\x15.rollcast.v1.Encoding\x12\x0c\n\x04\x64\x61ta\x18\x04 \x01(\x0c*\x85\x02\n\x05\x44type\x12\x15\n\x11\x44TYPE_UNSPECIFIED\x10\x00\x12\x0e\n\nDTYPE_BOOL\x10\x01\x12\x0f\n\x0b\x44TYPE_UINT8\x10\x02\x12\x0e\n\nDTYPE_INT8\x10\x03\x12\x0f\n\x0b\x44TYPE_INT16\x10\x04\x12\x0f\n\x0b\x44TYPE_INT32\x10\x05\x12\x0f\n\x0b\x44TYPE_INT64\x10\x06\x12\x11\n\rDTYPE_FLOAT16\x10\x07\x12\x12\n\x0e\x44TYPE_BFLOAT16\x10\x08\x12\x11\n\rDTYPE_FLOAT32\x10\t\x12\x11\n\rDTYPE_FLOAT64\x10\n\x12\x10\n\x0c\x44TYPE_UINT16\x10\x0b\x12\x10\n\x0c\x44TYPE_UINT32\x10\x0c\x12\x10\n\x0c\x44TYPE_UINT64\x10\r*I\n\x08\x45ncoding\x12\x18\n\x14\x45NCODING_UNSPECIFIED\x10\x00\x12\x10\n\x0c\x45NCODING_RAW\x10\x01\x12\x11\n\rENCODING_ZSTD\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,9 +34,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TENSOR'].fields_by_name['shape']._loaded_options = None
   _globals['_TENSOR'].fields_by_name['shape']._serialized_options = b'\020\001'
   _globals['_DTYPE']._serialized_start=161
-  _globals['_DTYPE']._serialized_end=404
-  _globals['_ENCODING']._serialized_start=406
-  _globals['_ENCODING']._serialized_end=479
+  _globals['_DTYPE']._serialized_end=422
+  _globals['_ENCODING']._serialized_start=424
+  _globals['_ENCODING']._serialized_end=497
   _globals['_TENSOR']._serialized_start=41
   _globals['_TENSOR']._serialized_end=158
 # @@protoc_insertion_point(module_scope)

@@ -51,6 +51,8 @@ class _DtypeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumType
     """Unsigned, two bytes."""
     DTYPE_UINT32: _Dtype.ValueType  # 12
     """Unsigned, four bytes."""
+    DTYPE_UINT64: _Dtype.ValueType  # 13
+    """Unsigned, eight bytes."""
 
 class Dtype(_Dtype, metaclass=_DtypeEnumTypeWrapper):
     """The element type of a tensor. The size of an element follows from it and is never inferred from a length."""
@@ -81,6 +83,8 @@ DTYPE_UINT16: Dtype.ValueType  # 11
 """Unsigned, two bytes."""
 DTYPE_UINT32: Dtype.ValueType  # 12
 """Unsigned, four bytes."""
+DTYPE_UINT64: Dtype.ValueType  # 13
+"""Unsigned, eight bytes."""
 Global___Dtype: typing_extensions.TypeAlias = Dtype
 
 class _Encoding:

@@ -451,7 +451,7 @@ class Rejection(google.protobuf.message.Message):
     behavior_index: builtins.int
     """The behavior."""
     reason: builtins.str
-    """A word of the ledger: not_finite, stale, generation, bad_action, not_training."""
+    """A word of the ledger: not_finite, stale, generation, bad_action, bad_observation, not_training."""
     steps: builtins.int
     """How many rows."""
     detail: builtins.str
@@ -555,8 +555,9 @@ class Column(google.protobuf.message.Message):
       group_end          uint8 [S]; value of GroupEnd; absent = CONTINUES
       assignment         uint64 [S]; absent = 0
       purpose            uint8 [S]; value of Purpose; absent = TRAIN
-      prev_continuous_action, prev_discrete_action, prev_reward   what came before the first row; optional
-    FINAL columns: final_obs/<name> (required, S rows always), final_action_mask.
+      prev_continuous_action float32 [S, n], prev_discrete_action int32 [S, b] (-1 = none), prev_reward float32 [S]
+                         what came before the first row; optional
+    FINAL columns: final_obs/<name> (required, S rows always), final_action_mask uint8 [S, sum of branches].
     MEMORY columns: memory float32 [M, memory_size].
     EPISODE columns: episode/agent uint64, episode/env uint32, episode/episode uint64, episode/return float32,
       episode/group_return float32, episode/length uint32, episode/end uint8 (SegmentEnd), episode/last_reward float32,

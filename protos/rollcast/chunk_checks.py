@@ -1,0 +1,168 @@
+"""The form of a chunk, check by check. Each raises `MalformedChunk`, names the column, the value and the limit."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rollcast import limits
+from rollcast.chunks import Chunk
+from rollcast.columns import OPEN_PREFIXES, ColumnForm
+from rollcast.enums import ActionSource, ColumnRole, GroupEnd, Purpose, SegmentEnd, StatAggregation
+from rollcast.errors import MalformedChunk
+from rollcast.v1 import trajectory_pb2
+
+
+def check_message(message: trajectory_pb2.Chunk) -> None:
+    """What can be said before any column is looked at."""
+    if message.sequence < 1:
+        raise MalformedChunk("sequence is 0; numbering begins at 1")
+    if message.segments > message.rows:
+        raise MalformedChunk(f"{message.segments} segments in {message.rows} rows; each segment has at least one row")
+    if message.rows and not message.segments:
+        raise MalformedChunk(f"{message.rows} rows without a segment")
+    if len(message.columns) > limits.MAX_COLUMNS:
+        raise MalformedChunk(f"{len(message.columns)} columns; at most {limits.MAX_COLUMNS} are allowed")
+    if len(message.stat_keys) > limits.MAX_STAT_KEYS:
+        raise MalformedChunk(f"{len(message.stat_keys)} statistics keys; at most {limits.MAX_STAT_KEYS} are allowed")
+    for key in message.stat_keys:
+        if not 1 <= len(key) <= limits.MAX_STAT_KEY_LENGTH or not key.isprintable():
+            raise MalformedChunk(
+                f"statistics key {key[:80]!r} must be 1 to {limits.MAX_STAT_KEY_LENGTH} printable characters"
+            )
+    if len(message.opponents) > limits.MAX_OPPONENTS:
+        raise MalformedChunk(f"{len(message.opponents)} opponents; at most {limits.MAX_OPPONENTS} are allowed")
+    for name in message.opponents:
+        if not 1 <= len(name) <= 2 * limits.MAX_BEHAVIOR_NAME_LENGTH or not name.isprintable():
+            raise MalformedChunk(f"opponent {name[:80]!r} is not the name of a behavior")
+
+
+def decode_discarded(message: trajectory_pb2.Chunk) -> dict[str, int]:
+    """Steps by reason."""
+    if len(message.discarded) > limits.MAX_REASONS:
+        raise MalformedChunk(f"{len(message.discarded)} discard reasons; at most {limits.MAX_REASONS} are allowed")
+    counts: dict[str, int] = {}
+    for entry in message.discarded:
+        reason = entry.reason
+        if not limits.REASON_PATTERN.fullmatch(reason) or reason in counts:
+            raise MalformedChunk(f"discard reason {reason[:80]!r} is not a lower-case word, or is there twice")
+        counts[reason] = entry.steps
+    return counts
+
+
+def check_form(name: str, role: ColumnRole, array: NDArray[Any], form: ColumnForm | None) -> None:
+    """Role, element type and trailing shape."""
+    if array.ndim < 1:
+        raise MalformedChunk(f"column {name}: a scalar has no row axis")
+    if form is None:
+        prefix, slash, _ = name.partition("/")
+        open_form = OPEN_PREFIXES.get(prefix + slash)
+        if open_form is None:
+            raise MalformedChunk(f"column {name} is unknown to this behavior; put columns of your own under extra/")
+        only_role, only_dtype = open_form
+        if only_role is not None and role is not only_role:
+            raise MalformedChunk(f"column {name}: role {role.name}, but it must be {only_role.name}")
+        if only_dtype is not None and array.dtype != only_dtype:
+            raise MalformedChunk(f"column {name}: type {array.dtype}, but it must be {only_dtype}")
+        if prefix == "info" and array.ndim != 1:
+            raise MalformedChunk(f"column {name}: shape {list(array.shape)}, but it must hold one number an episode")
+        return
+    if role is not form.role:
+        raise MalformedChunk(f"column {name}: role {role.name}, but it must be {form.role.name}")
+    if array.dtype != form.dtype:
+        raise MalformedChunk(f"column {name}: type {array.dtype}, but it must be {form.dtype}")
+    if array.shape[1:] != form.trailing:
+        raise MalformedChunk(
+            f"column {name}: rows of shape {list(array.shape[1:])}, but {list(form.trailing)} is declared"
+        )
+
+
+def check_rows(chunk: Chunk, memory_stride: int) -> None:
+    """Number of rows of each column, by role."""
+    counts = {
+        ColumnRole.STEP: chunk.rows,
+        ColumnRole.SEGMENT: chunk.segments,
+        ColumnRole.FINAL: chunk.segments,
+        ColumnRole.EPISODE: chunk.episodes,
+        ColumnRole.MEMORY: _memory_rows(chunk, memory_stride),
+    }
+    for name, role in chunk.roles.items():
+        rows = len(chunk.columns[name])
+        if role is ColumnRole.STAT:
+            # Nothing announces the number of statistics records: the first column sets it.
+            counts.setdefault(role, rows)
+        if rows != counts[role]:
+            raise MalformedChunk(
+                f"column {name}: {rows} rows, but {role.name} columns of this chunk have {counts[role]}"
+            )
+
+
+def _memory_rows(chunk: Chunk, memory_stride: int) -> int:
+    """Checks `length` and counts the started blocks of memory_stride rows."""
+    length = chunk.columns.get("length")
+    if length is None:
+        return 0  # a chunk without segments
+    if len(length) != chunk.segments:
+        raise MalformedChunk(f"column length: {len(length)} rows, but the chunk has {chunk.segments} segments")
+    lengths = length.astype(np.int64)
+    if chunk.segments and int(lengths.min()) < 1:
+        raise MalformedChunk("column length: a segment has no rows; each needs at least one")
+    if int(lengths.sum()) != chunk.rows:
+        raise MalformedChunk(
+            f"column length: the lengths add up to {int(lengths.sum())}, but the chunk has {chunk.rows} rows"
+        )
+    return int(-(-lengths // memory_stride).sum()) if memory_stride > 0 else 0
+
+
+def check_required(chunk: Chunk, forms: Mapping[str, ColumnForm]) -> None:
+    """Columns that must be there, for the roles that have rows."""
+    present = {
+        ColumnRole.STEP: chunk.rows > 0,
+        ColumnRole.SEGMENT: chunk.segments > 0,
+        ColumnRole.FINAL: chunk.segments > 0,
+        ColumnRole.MEMORY: chunk.segments > 0,
+        ColumnRole.EPISODE: chunk.episodes > 0,
+        ColumnRole.STAT: ColumnRole.STAT in chunk.roles.values(),
+    }
+    for name, form in forms.items():
+        if form.required and present[form.role] and name not in chunk.columns:
+            raise MalformedChunk(f"column {name} is missing")
+    if chunk.segments and "log_prob" not in chunk.columns:
+        purpose = chunk.columns.get("purpose")
+        if purpose is None or bool((purpose <= Purpose.TRAIN).any()):
+            raise MalformedChunk("column log_prob is missing; segments of purpose TRAIN need it")
+
+
+def check_ranges(chunk: Chunk) -> None:
+    """Values that index or name something; numbers that experience consists of are left to `find_data_fault`."""
+    columns = chunk.columns
+    _check_range(columns, "end", SegmentEnd.CUT, SegmentEnd.TRUNCATED)
+    _check_range(columns, "episode/end", SegmentEnd.TERMINATED, SegmentEnd.TRUNCATED)
+    _check_range(columns, "action_mask", 0, 1)
+    _check_range(columns, "final_action_mask", 0, 1)
+    _check_range(columns, "stat/key", 0, len(chunk.stat_keys) - 1)
+    _check_range(columns, "episode/opponent", -1, len(chunk.opponents) - 1)
+    for name, highest in (
+        ("group_end", GroupEnd.TRUNCATED),
+        ("purpose", Purpose.DEMO),
+        ("action_source", ActionSource.SCRIPT),
+        ("episode/purpose", Purpose.DEMO),
+        ("stat/aggregation", StatAggregation.HISTOGRAM),
+    ):
+        _check_range(columns, name, 0, highest)
+        array = columns.get(name)
+        if array is not None and not array.all():
+            # In each of these enums 0 stands for 1.
+            columns[name] = np.maximum(array, 1)
+
+
+def _check_range(columns: Mapping[str, NDArray[Any]], name: str, lowest: int, highest: int) -> None:
+    array = columns.get(name)
+    if array is None or not array.size:
+        return
+    low, high = int(array.min()), int(array.max())
+    if low < lowest or high > highest:
+        raise MalformedChunk(
+            f"column {name}: {low if low < lowest else high} is out of range; {lowest} to {highest} are allowed"
+        )

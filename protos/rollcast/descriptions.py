@@ -1,0 +1,194 @@
+"""What a policy is and how to act with it: the header that precedes its bytes."""
+
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from rollcast import limits
+from rollcast.enums import Distribution, Dtype, Encoding, PolicyFormat, Squash, member
+from rollcast.errors import BadSpec, PolicyCorrupt
+from rollcast.transforms import ActionTransform
+from rollcast.v1 import policy_pb2
+
+E = TypeVar("E", Distribution, Dtype, Encoding, PolicyFormat)
+
+_WEIGHT_TYPES = frozenset({Dtype.FLOAT16, Dtype.BFLOAT16, Dtype.FLOAT32, Dtype.FLOAT64, Dtype.INT8, Dtype.UINT8})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyDescription:
+    """What a policy is and how to act with it; the same fields as PolicyHeader in policy.proto.
+
+    Attributes:
+        behavior_index: the behavior.
+        behavior: its name, without a team.
+        generation: the learner's start.
+        version: completed updates; 0 = untrained.
+        optimizer_steps: taken so far.
+        env_steps_trained: so far.
+        architecture_hash: SHA-256 over the form of the network.
+        inputs: graph inputs: obs_0.., action_masks, recurrent_in.
+        outputs: graph outputs, out of mean, log_std, logits, recurrent_out.
+        continuous_distribution: UNSPECIFIED without continuous actions.
+        discrete_distribution: UNSPECIFIED without discrete actions.
+        action_transform: from draw to environment action.
+        memory_size: numbers an agent; 0 = none.
+        memory_stride: rows between two records of memory.
+        dtype: of the weights.
+        format: of the payload.
+        encoding: how the frames are packed.
+        size_bytes: after unpacking.
+        encoded_bytes: of all frames.
+        sha256: of the payload after unpacking.
+        deterministic: act by the mode of the distribution.
+    """
+
+    behavior_index: int
+    behavior: str
+    generation: int
+    version: int
+    optimizer_steps: int = 0
+    env_steps_trained: int = 0
+    architecture_hash: bytes
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    continuous_distribution: Distribution = Distribution.UNSPECIFIED
+    discrete_distribution: Distribution = Distribution.UNSPECIFIED
+    action_transform: ActionTransform = field(default_factory=ActionTransform)
+    memory_size: int = 0
+    memory_stride: int = 0
+    dtype: Dtype = Dtype.FLOAT32
+    format: PolicyFormat = PolicyFormat.ONNX
+    encoding: Encoding = Encoding.RAW
+    size_bytes: int = 0
+    encoded_bytes: int = 0
+    sha256: bytes = b""
+    deterministic: bool = False
+
+    def to_message(self) -> policy_pb2.PolicyHeader:
+        """Encodes."""
+        return policy_pb2.PolicyHeader(
+            behavior_index=self.behavior_index,
+            behavior=self.behavior,
+            generation=self.generation,
+            version=self.version,
+            optimizer_steps=self.optimizer_steps,
+            env_steps_trained=self.env_steps_trained,
+            architecture_hash=self.architecture_hash,
+            inputs=self.inputs,
+            outputs=self.outputs,
+            continuous_distribution=self.continuous_distribution,  # type: ignore[arg-type]
+            discrete_distribution=self.discrete_distribution,  # type: ignore[arg-type]
+            action_transform=self.action_transform.to_message(),
+            memory_size=self.memory_size,
+            memory_stride=self.memory_stride,
+            dtype=self.dtype,  # type: ignore[arg-type]
+            format=self.format,  # type: ignore[arg-type]
+            encoding=self.encoding,  # type: ignore[arg-type]
+            size_bytes=self.size_bytes,
+            encoded_bytes=self.encoded_bytes,
+            sha256=self.sha256,
+            deterministic=self.deterministic,
+        )
+
+    @classmethod
+    def from_message(cls, message: policy_pb2.PolicyHeader) -> "PolicyDescription":
+        """Decodes and checks.
+
+        Raises:
+            PolicyCorrupt: the header contradicts itself or policy.proto.
+        """
+        description = cls(
+            behavior_index=message.behavior_index,
+            behavior=message.behavior,
+            generation=message.generation,
+            version=message.version,
+            optimizer_steps=message.optimizer_steps,
+            env_steps_trained=message.env_steps_trained,
+            architecture_hash=message.architecture_hash,
+            inputs=tuple(message.inputs),
+            outputs=tuple(message.outputs),
+            continuous_distribution=_known(Distribution, message.continuous_distribution, "continuous distribution"),
+            discrete_distribution=_known(Distribution, message.discrete_distribution, "discrete distribution"),
+            action_transform=_transform(message),
+            memory_size=message.memory_size,
+            memory_stride=message.memory_stride,
+            dtype=_known(Dtype, message.dtype, "weight type"),
+            format=_known(PolicyFormat, message.format, "format"),
+            encoding=_known(Encoding, message.encoding, "encoding"),
+            size_bytes=message.size_bytes,
+            encoded_bytes=message.encoded_bytes,
+            sha256=message.sha256,
+            deterministic=message.deterministic,
+        )
+        _check(description)
+        return description
+
+
+def _known(kind: type[E], number: int, what: str) -> E:
+    value = member(kind, number)
+    if value is None:
+        raise PolicyCorrupt(f"policy header: {what} {number} is unknown; this actor may be too old for the learner")
+    return value
+
+
+def _transform(message: policy_pb2.PolicyHeader) -> ActionTransform:
+    """The transform; a policy without continuous actions need not have one."""
+    if not message.HasField("action_transform") and message.continuous_distribution == Distribution.UNSPECIFIED.value:
+        return ActionTransform()
+    try:
+        return ActionTransform.from_message(message.action_transform)
+    except BadSpec as error:
+        raise PolicyCorrupt(f"policy header: {error.message}") from None
+
+
+def _check(description: PolicyDescription) -> None:
+    fault = limits.behavior_name_fault(description.behavior)
+    if fault is not None:
+        raise PolicyCorrupt(f"policy header: behavior name {description.behavior[:80]!r} {fault}")
+    if description.format is PolicyFormat.UNSPECIFIED or description.encoding is Encoding.UNSPECIFIED:
+        raise PolicyCorrupt("policy header: format or encoding is missing")
+    if description.dtype not in _WEIGHT_TYPES:
+        raise PolicyCorrupt(f"policy header: weights of type {description.dtype.name} make no sense")
+    for what, digest in (("architecture_hash", description.architecture_hash), ("sha256", description.sha256)):
+        if len(digest) != limits.SHA256_BYTES:
+            raise PolicyCorrupt(f"policy header: {what} has {len(digest)} bytes; SHA-256 has {limits.SHA256_BYTES}")
+    _check_distributions(description)
+    if bool(description.memory_size) != bool(description.memory_stride):
+        raise PolicyCorrupt(
+            f"policy header: memory_size {description.memory_size} with memory_stride {description.memory_stride}; "
+            "both or neither are 0"
+        )
+    if description.format is PolicyFormat.ONNX:
+        _check_graph(description)
+
+
+def _check_distributions(description: PolicyDescription) -> None:
+    continuous, discrete = description.continuous_distribution, description.discrete_distribution
+    if continuous is Distribution.UNSPECIFIED and discrete is Distribution.UNSPECIFIED:
+        raise PolicyCorrupt("policy header: neither a continuous nor a discrete distribution")
+    if continuous is Distribution.CATEGORICAL or discrete not in (Distribution.UNSPECIFIED, Distribution.CATEGORICAL):
+        raise PolicyCorrupt(f"policy header: {continuous.name} for continuous and {discrete.name} for discrete actions")
+    if continuous is Distribution.TANH_GAUSSIAN and description.action_transform.squash is not Squash.TANH:
+        raise PolicyCorrupt("policy header: a squashed Gaussian needs the squash TANH")
+
+
+def _check_graph(description: PolicyDescription) -> None:
+    """Names and order of graph inputs and outputs follow from the rest of the header."""
+    observations = [name for name in description.inputs if name.startswith("obs_")]
+    others = [name for name in description.inputs if not name.startswith("obs_")]
+    if not observations or observations != [f"obs_{index}" for index in range(len(observations))]:
+        raise PolicyCorrupt(f"policy header: inputs {list(description.inputs)} do not begin with obs_0, obs_1, ...")
+    recurrent = ["recurrent_in"] if description.memory_size else []
+    masked = description.discrete_distribution is not Distribution.UNSPECIFIED
+    allowed = [["action_masks", *recurrent], recurrent] if masked else [recurrent]
+    if list(description.inputs) != observations + others or others not in allowed:
+        raise PolicyCorrupt(f"policy header: inputs {list(description.inputs)} do not fit the distributions and memory")
+    outputs: set[str] = set()
+    if description.continuous_distribution is not Distribution.UNSPECIFIED:
+        outputs |= {"mean", "log_std"}
+    if masked:
+        outputs.add("logits")
+    if recurrent:
+        outputs.add("recurrent_out")
+    if set(description.outputs) != outputs or len(description.outputs) != len(outputs):
+        raise PolicyCorrupt(f"policy header: outputs {list(description.outputs)}, expected {sorted(outputs)}")

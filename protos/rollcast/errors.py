@@ -1,0 +1,285 @@
+"""Errors that cross the wire: one class a reason, the same class on both sides.
+
+    WireError
+    |- MalformedChunk  BadSpec  BadRequest                          INVALID_ARGUMENT: a fault of the sender
+    |- SpecMismatch  UnknownBehavior  StepTooLarge  RingTooSmall    FAILED_PRECONDITION: configuration
+    |- ProtocolTooOld  NothingToSave                                FAILED_PRECONDITION
+    |- SessionFenced  StreamSuperseded                              FAILED_PRECONDITION: another process or stream
+    |- SessionExpired  VersionEvicted                               NOT_FOUND
+    |- SequenceGap                                                  OUT_OF_RANGE
+    |- TooManySessions                                              RESOURCE_EXHAUSTED: a quota; wait as told
+    |- Draining                                                     UNAVAILABLE: now; wait as told
+    |- CheckpointFailed  Unexpected                                 INTERNAL
+    `- PolicyCorrupt                                                DATA_LOSS: made by a receiver, never sent
+
+A status carries `google.rpc.ErrorInfo` (reason, domain, metadata) and, where waiting helps, `google.rpc.RetryInfo`
+(AIP-193).
+"""
+# ruff: noqa: N818 - the classes carry the protocol's reasons as names
+
+import math
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import ClassVar, Final, cast
+
+import grpc
+from google.protobuf.message import DecodeError
+from google.rpc import error_details_pb2, status_pb2
+from grpc_status import rpc_status
+
+DOMAIN: Final = "rollcast"
+DETAILS_KEY: Final = "grpc-status-details-bin"
+# A status travels in HTTP/2 trailers, which peers refuse above 8 KiB. The message is there twice: percent-encoded (up
+# to three bytes each) and inside the details, which are base64 (4/3). 3 x 1000 + 4/3 x (1000 + 2000) = 7000 bytes.
+MAX_MESSAGE_BYTES: Final = 1000
+MAX_METADATA_BYTES: Final = 2000
+MAX_RETRY_AFTER_SECONDS: Final = 3600.0
+
+
+class WireError(Exception):
+    """An error with a gRPC code and a machine-readable reason.
+
+    Attributes:
+        code: the gRPC status code.
+        reason: UPPER_SNAKE word; empty if the peer gave none (then the status did not come from Rollcast's code).
+        message: for people: the value, the limit and the next step.
+        retry_after_seconds: wait at least so long before trying again; None if waiting does not help.
+        metadata: every value of the message, by name.
+    """
+
+    default_code: ClassVar[grpc.StatusCode] = grpc.StatusCode.UNKNOWN
+    default_reason: ClassVar[str] = ""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry_after_seconds: float | None = None,
+        metadata: Mapping[str, str] | None = None,
+        code: grpc.StatusCode | None = None,
+        reason: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.retry_after_seconds = retry_after_seconds
+        self.metadata: dict[str, str] = dict(metadata or {})
+        self.code: grpc.StatusCode = self.default_code if code is None else code
+        self.reason: str = self.default_reason if reason is None else reason
+
+
+class MalformedChunk(WireError):
+    """A chunk breaks the form that trajectory.proto lays down; the sender has a bug."""
+
+    default_code = grpc.StatusCode.INVALID_ARGUMENT
+    default_reason = "MALFORMED_CHUNK"
+
+
+class BadSpec(WireError):
+    """A behavior spec contradicts itself or spec.proto."""
+
+    default_code = grpc.StatusCode.INVALID_ARGUMENT
+    default_reason = "BAD_SPEC"
+
+
+class BadRequest(WireError):
+    """A message is incomplete, out of bounds or out of order."""
+
+    default_code = grpc.StatusCode.INVALID_ARGUMENT
+    default_reason = "BAD_REQUEST"
+
+
+class SpecMismatch(WireError):
+    """An actor's spec differs from the one that defines the run; both are in the metadata."""
+
+    default_code = grpc.StatusCode.FAILED_PRECONDITION
+    default_reason = "SPEC_MISMATCH"
+
+
+class UnknownBehavior(WireError):
+    """A behavior that the run file does not have (FAILED_PRECONDITION), or nobody declared (pass NOT_FOUND)."""
+
+    default_code = grpc.StatusCode.FAILED_PRECONDITION
+    default_reason = "UNKNOWN_BEHAVIOR"
+
+
+class StepTooLarge(WireError):
+    """One step alone does not fit the largest chunk."""
+
+    default_code = grpc.StatusCode.FAILED_PRECONDITION
+    default_reason = "STEP_TOO_LARGE"
+
+
+class RingTooSmall(WireError):
+    """The learner's ring cannot hold what the run file asks for."""
+
+    default_code = grpc.StatusCode.FAILED_PRECONDITION
+    default_reason = "RING_TOO_SMALL"
+
+
+class SessionExpired(WireError):
+    """The learner does not know the session (any more)."""
+
+    default_code = grpc.StatusCode.NOT_FOUND
+    default_reason = "SESSION_EXPIRED"
+
+
+class SessionFenced(WireError):
+    """A newer epoch of the session exists: another process has taken it over."""
+
+    default_code = grpc.StatusCode.FAILED_PRECONDITION
+    default_reason = "SESSION_FENCED"
+
+
+class StreamSuperseded(WireError):
+    """A newer stream of the same session and kind replaced this one."""
+
+    default_code = grpc.StatusCode.FAILED_PRECONDITION
+    default_reason = "STREAM_SUPERSEDED"
+
+
+class SequenceGap(WireError):
+    """A chunk came whose predecessors are missing: open the stream again and resend."""
+
+    default_code = grpc.StatusCode.OUT_OF_RANGE
+    default_reason = "SEQUENCE_GAP"
+
+
+class TooManySessions(WireError):
+    """The learner admits no further actor at present."""
+
+    default_code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    default_reason = "TOO_MANY_SESSIONS"
+
+
+class Draining(WireError):
+    """The learner is about to stop."""
+
+    default_code = grpc.StatusCode.UNAVAILABLE
+    default_reason = "DRAINING"
+
+
+class VersionEvicted(WireError):
+    """The policy version is no longer (or not yet) held."""
+
+    default_code = grpc.StatusCode.NOT_FOUND
+    default_reason = "VERSION_EVICTED"
+
+
+class ProtocolTooOld(WireError):
+    """The actor's protocol revision is below what the learner still speaks."""
+
+    default_code = grpc.StatusCode.FAILED_PRECONDITION
+    default_reason = "PROTOCOL_TOO_OLD"
+
+
+class NothingToSave(WireError):
+    """A checkpoint was asked for before any behavior was declared."""
+
+    default_code = grpc.StatusCode.FAILED_PRECONDITION
+    default_reason = "NOTHING_TO_SAVE"
+
+
+class CheckpointFailed(WireError):
+    """A checkpoint could not be written."""
+
+    default_code = grpc.StatusCode.INTERNAL
+    default_reason = "CHECKPOINT_FAILED"
+
+
+class Unexpected(WireError):
+    """A bug of the peer; the incident id finds the traceback in its log."""
+
+    default_code = grpc.StatusCode.INTERNAL
+    default_reason = "UNEXPECTED"
+
+    @classmethod
+    def with_incident(cls, incident: str) -> "Unexpected":
+        """Builds the error that hides everything but an id."""
+        return cls(
+            f"the learner failed to answer; search its log for incident {incident}", metadata={"incident": incident}
+        )
+
+
+class PolicyCorrupt(WireError):
+    """A received policy is incomplete, too large, or not what its header says. Local: never sent."""
+
+    default_code = grpc.StatusCode.DATA_LOSS
+    default_reason = "POLICY_CORRUPT"
+
+
+BY_REASON: Final[Mapping[str, type[WireError]]] = MappingProxyType(
+    {kind.default_reason: kind for kind in WireError.__subclasses__()}
+)
+
+
+def to_status(error: WireError) -> grpc.Status:
+    """Builds the status for `context.abort_with_status`; long texts are cut so that the trailers stay within 8 KiB."""
+    message = _cut(error.message, MAX_MESSAGE_BYTES)
+    status = status_pb2.Status(code=error.code.value[0], message=message)
+    info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN)
+    room = MAX_METADATA_BYTES
+    for key, value in error.metadata.items():
+        kept = _cut(value, room - len(key.encode()))
+        if not kept:
+            continue
+        info.metadata[key] = kept
+        room -= len(key.encode()) + len(kept.encode())
+    status.details.add().Pack(info)
+    if error.retry_after_seconds is not None:
+        retry = error_details_pb2.RetryInfo()
+        retry.retry_delay.FromMilliseconds(max(0, round(error.retry_after_seconds * 1000)))
+        status.details.add().Pack(retry)
+    return cast("grpc.Status", rpc_status.to_status(status))  # type: ignore[no-untyped-call]
+
+
+def from_rpc_error(error: grpc.RpcError) -> WireError:
+    """Turns what a call raised (sync or aio) into the class that its reason names.
+
+    A status without Rollcast's details (from gRPC itself, a proxy, or a newer peer) becomes a plain `WireError` with
+    the code and the text. RESOURCE_EXHAUSTED with an empty reason is an oversized message: a bug to report, not load.
+    """
+    code = error.code() if isinstance(error, grpc.Call | grpc.aio.AioRpcError) else grpc.StatusCode.UNKNOWN
+    text = error.details() if isinstance(error, grpc.Call | grpc.aio.AioRpcError) else str(error)
+    trailers = error.trailing_metadata() if isinstance(error, grpc.Call | grpc.aio.AioRpcError) else None
+    info, retry_after_seconds = _details(cast("Iterable[tuple[str, str | bytes]]", trailers or ()))
+    message = text or f"the call failed with {code.name} and no text"
+    if info is None:
+        return WireError(message, code=code, retry_after_seconds=retry_after_seconds)
+    kind = BY_REASON.get(info.reason, WireError)
+    return kind(
+        message, retry_after_seconds=retry_after_seconds, metadata=dict(info.metadata), code=code, reason=info.reason
+    )
+
+
+def _details(
+    trailers: Iterable[tuple[str, str | bytes]],
+) -> tuple[error_details_pb2.ErrorInfo | None, float | None]:
+    """Finds our ErrorInfo and the RetryInfo among trailing metadata; what cannot be read counts as absent."""
+    info: error_details_pb2.ErrorInfo | None = None
+    retry_after_seconds: float | None = None
+    for key, value in trailers:
+        if key != DETAILS_KEY or not isinstance(value, bytes):
+            continue
+        try:
+            status = status_pb2.Status.FromString(value)
+            for detail in status.details:
+                found = error_details_pb2.ErrorInfo()
+                retry = error_details_pb2.RetryInfo()
+                if detail.Unpack(found) and found.domain == DOMAIN:
+                    info = found
+                elif detail.Unpack(retry):
+                    seconds = retry.retry_delay.seconds + retry.retry_delay.nanos * 1e-9
+                    retry_after_seconds = min(max(0.0, seconds), MAX_RETRY_AFTER_SECONDS)
+        except DecodeError:
+            continue
+    return info, retry_after_seconds if retry_after_seconds is None or math.isfinite(retry_after_seconds) else None
+
+
+def _cut(text: str, limit_bytes: int) -> str:
+    """Shortens `text` to `limit_bytes` of UTF-8, whole characters only."""
+    encoded = text.encode("utf-8", "replace")
+    if len(encoded) <= limit_bytes:
+        return encoded.decode("utf-8")
+    if limit_bytes < 4:
+        return ""
+    return encoded[: limit_bytes - 3].decode("utf-8", "ignore") + "..."

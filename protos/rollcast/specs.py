@@ -1,0 +1,290 @@
+"""What a behavior sees and does: values, their messages, and every check of what a stranger declares."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rollcast import limits
+from rollcast.enums import DimensionProperty, ImageLayout, ObservationKind, ObservationRole, Squash
+from rollcast.errors import BadSpec
+from rollcast.spec_checks import check_behavior
+from rollcast.tensors import dtype_from_wire, dtype_to_wire
+from rollcast.transforms import ActionTransform
+from rollcast.v1 import spec_pb2
+
+__all__ = [
+    "ActionSpec",
+    "ActionTransform",
+    "BehaviorSpec",
+    "DimensionProperty",
+    "ImageLayout",
+    "ObservationKind",
+    "ObservationRole",
+    "ObservationSpec",
+    "Role",
+    "Squash",
+    "mismatches",
+]
+
+Role = ObservationRole
+
+# Names, types, shapes and lengths of the columns of a chunk with one segment of one row, beside their data.
+_COLUMN_OVERHEAD_BYTES = 2 * limits.MAX_RANK + 128
+_CHUNK_OVERHEAD_BYTES = 4 * limits.KIB
+
+
+@dataclass(frozen=True, slots=True)
+class ObservationSpec:
+    """One observation of one agent; see spec.proto.
+
+    Attributes:
+        name: unique in the behavior.
+        dtype: type on the wire and of the graph input.
+        shape: without a batch axis.
+        kind: what it is.
+        role: what it is for.
+        layout: order of axes, images only.
+        categories: number of categories of each element, CATEGORICAL only.
+        scale: the value that the network shall see as 1.0; 0 leaves values as they are.
+        dimension_properties: one an axis, or none.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    kind: ObservationKind = ObservationKind.VECTOR
+    role: ObservationRole = ObservationRole.DEFAULT
+    layout: ImageLayout = ImageLayout.UNSPECIFIED
+    categories: tuple[int, ...] = ()
+    scale: float = 0.0
+    dimension_properties: tuple[DimensionProperty, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Brings values to the form that they have after a round trip, so that equal specs compare equal."""
+        object.__setattr__(self, "dtype", np.dtype(self.dtype).newbyteorder("<"))
+        object.__setattr__(self, "shape", tuple(int(axis) for axis in self.shape))
+        object.__setattr__(self, "categories", tuple(int(count) for count in self.categories))
+        object.__setattr__(self, "scale", float(np.float32(self.scale)))
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of one observation."""
+        return self.size * self.dtype.itemsize
+
+    def to_message(self) -> spec_pb2.ObservationSpec:
+        """Encodes."""
+        return spec_pb2.ObservationSpec(
+            name=self.name,
+            dtype=dtype_to_wire(self.dtype),  # type: ignore[arg-type]
+            shape=self.shape,
+            kind=self.kind,  # type: ignore[arg-type]
+            dimension_properties=self.dimension_properties,  # type: ignore[arg-type]
+            role=self.role,  # type: ignore[arg-type]
+            layout=self.layout,  # type: ignore[arg-type]
+            categories=self.categories,
+            scale=self.scale,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ActionSpec:
+    """What an agent does: continuous axes, discrete branches, or both; see spec.proto.
+
+    Attributes:
+        continuous_size: number of continuous axes.
+        discrete_branches: number of choices of each branch.
+        continuous_low: bound of each continuous axis, or none for an environment that takes [-1, 1].
+        continuous_high: see continuous_low.
+        descriptions: names for people, axes first, or none.
+    """
+
+    continuous_size: int = 0
+    discrete_branches: tuple[int, ...] = ()
+    continuous_low: tuple[float, ...] = ()
+    continuous_high: tuple[float, ...] = ()
+    descriptions: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Brings values to the form that they have after a round trip."""
+        object.__setattr__(self, "discrete_branches", tuple(int(size) for size in self.discrete_branches))
+        object.__setattr__(self, "continuous_low", _float32s(self.continuous_low))
+        object.__setattr__(self, "continuous_high", _float32s(self.continuous_high))
+        object.__setattr__(self, "descriptions", tuple(self.descriptions))
+
+    @property
+    def factors(self) -> int:
+        """Columns of `log_prob`: continuous axes plus branches."""
+        return self.continuous_size + len(self.discrete_branches)
+
+    @property
+    def mask_size(self) -> int:
+        """Columns of `action_mask`: choices of all branches."""
+        return sum(self.discrete_branches)
+
+    def to_message(self) -> spec_pb2.ActionSpec:
+        """Encodes."""
+        return spec_pb2.ActionSpec(
+            continuous_size=self.continuous_size,
+            discrete_branches=self.discrete_branches,
+            continuous_low=self.continuous_low,
+            continuous_high=self.continuous_high,
+            descriptions=self.descriptions,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BehaviorSpec:
+    """What one behavior sees and does; see spec.proto.
+
+    Attributes:
+        name: without a team.
+        observations: in the order of the graph inputs.
+        action: what it does.
+        grouped: agents share group rewards and end together.
+    """
+
+    name: str
+    observations: tuple[ObservationSpec, ...]
+    action: ActionSpec
+    grouped: bool = False
+
+    def __post_init__(self) -> None:
+        """Accepts any sequence of observations."""
+        object.__setattr__(self, "observations", tuple(self.observations))
+
+    @property
+    def step_bytes(self) -> int:
+        """Largest size of the STEP columns of one row: observations, actions, mask, rewards and bookkeeping."""
+        observed = sum(observation.size_bytes for observation in self.observations)
+        acted = 4 * self.action.continuous_size + 4 * len(self.action.discrete_branches)
+        # reward, group_reward, version_offset, group_step: 4 bytes each; action_source: 1
+        return observed + acted + 4 * self.action.factors + self.action.mask_size + 17
+
+    @property
+    def segment_bytes(self) -> int:
+        """Largest size of the SEGMENT and FINAL columns of one segment."""
+        observed = sum(observation.size_bytes for observation in self.observations)
+        previous = 4 * self.action.factors + 4
+        # length, env, first_step: 4 each; agent, episode, group, group_episode, assignment: 8 each; three enums
+        return observed + self.action.mask_size + previous + 3 * 4 + 5 * 8 + 3
+
+    @property
+    def one_step_chunk_bytes(self) -> int:
+        """Upper bound of the encoded size of a chunk with one segment of one row: what must fit max_chunk_bytes."""
+        columns = 2 * len(self.observations) + 24
+        return self.step_bytes + self.segment_bytes + columns * _COLUMN_OVERHEAD_BYTES + _CHUNK_OVERHEAD_BYTES
+
+    def to_message(self) -> spec_pb2.BehaviorSpec:
+        """Encodes, after the checks that the receiver will make.
+
+        Raises:
+            BadSpec: the spec contradicts itself or spec.proto.
+        """
+        message = spec_pb2.BehaviorSpec(
+            name=self.name,
+            observations=[observation.to_message() for observation in self.observations],
+            action=self.action.to_message(),
+            grouped=self.grouped,
+        )
+        check_behavior(message)
+        return message
+
+    @classmethod
+    def from_message(cls, message: spec_pb2.BehaviorSpec) -> "BehaviorSpec":
+        """Decodes and checks everything.
+
+        Raises:
+            BadSpec: the first thing that is wrong, with value and limit.
+        """
+        check_behavior(message)
+        action = message.action
+        return cls(
+            name=message.name,
+            observations=tuple(_observation(observation) for observation in message.observations),
+            action=ActionSpec(
+                continuous_size=action.continuous_size,
+                discrete_branches=tuple(action.discrete_branches),
+                continuous_low=tuple(action.continuous_low),
+                continuous_high=tuple(action.continuous_high),
+                descriptions=tuple(action.descriptions),
+            ),
+            grouped=message.grouped,
+        )
+
+
+def mismatches(ours: BehaviorSpec, theirs: BehaviorSpec) -> list[str]:
+    """Lists where two specs differ, one line a difference, in the words "run" (ours) and "actor" (theirs).
+
+    Descriptions and dimension properties do not count: they are for people and for the choice of an encoder, which
+    was made when the behavior was first declared.
+    """
+    found: list[str] = []
+    if ours.name != theirs.name:
+        found.append(f"name: run {ours.name!r}, actor {theirs.name!r}")
+    known = {observation.name: observation for observation in ours.observations}
+    offered = {observation.name: observation for observation in theirs.observations}
+    for name in known.keys() | offered.keys():
+        found.extend(_observation_mismatches(name, known.get(name), offered.get(name)))
+    found.sort()
+    if not found and list(known) != list(offered):
+        found.append(f"order of observations: run {', '.join(known)}, actor {', '.join(offered)}")
+    pairs = (
+        ("continuous_size", ours.action.continuous_size, theirs.action.continuous_size),
+        ("discrete_branches", list(ours.action.discrete_branches), list(theirs.action.discrete_branches)),
+        ("continuous_low", list(ours.action.continuous_low), list(theirs.action.continuous_low)),
+        ("continuous_high", list(ours.action.continuous_high), list(theirs.action.continuous_high)),
+        ("grouped", ours.grouped, theirs.grouped),
+    )
+    found.extend(f"{what}: run {run}, actor {actor}" for what, run, actor in pairs if run != actor)
+    return found
+
+
+def _observation_mismatches(name: str, ours: ObservationSpec | None, theirs: ObservationSpec | None) -> list[str]:
+    """Differences of one observation."""
+    if ours is None or theirs is None:
+        return [f"obs/{name}: run {_type(ours)}, actor {_type(theirs)}"]
+    if (ours.dtype, ours.shape) != (theirs.dtype, theirs.shape):
+        return [f"obs/{name}: run {_type(ours)}, actor {_type(theirs)}"]
+    pairs = (
+        ("kind", ours.kind.name, theirs.kind.name),
+        ("role", ours.role.name, theirs.role.name),
+        ("layout", ours.layout.name, theirs.layout.name),
+        ("categories", list(ours.categories), list(theirs.categories)),
+        ("scale", ours.scale, theirs.scale),
+    )
+    return [f"obs/{name} {what}: run {run}, actor {actor}" for what, run, actor in pairs if run != actor]
+
+
+def _type(observation: ObservationSpec | None) -> str:
+    if observation is None:
+        return "has none"
+    return f"{observation.dtype.name}[{','.join(str(axis) for axis in observation.shape)}]"
+
+
+def _observation(message: spec_pb2.ObservationSpec) -> ObservationSpec:
+    """Converts an observation that passed the checks."""
+    dtype = dtype_from_wire(message.dtype)
+    if dtype is None:
+        raise BadSpec(f"observation {message.name!r}: type {message.dtype} is unknown")
+    return ObservationSpec(
+        name=message.name,
+        dtype=dtype,
+        shape=tuple(message.shape),
+        kind=ObservationKind(message.kind),
+        role=ObservationRole(message.role or ObservationRole.DEFAULT),
+        layout=ImageLayout(message.layout),
+        categories=tuple(message.categories),
+        scale=message.scale,
+        dimension_properties=tuple(DimensionProperty(entry) for entry in message.dimension_properties),
+    )
+
+
+def _float32s(values: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(float(np.float32(value)) for value in values)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ from learner.observe.text import printable
 FLUSH_SECONDS = 5
 WAITING_EVENTS = 100
 HISTOGRAM_BINS = 30
+LARGEST_DRAWN = float(np.finfo(np.float32).max)
 
 # TensorBoard ships neither annotations nor stubs: its messages and its writer are Any here, and nowhere else.
 _event: Any = event_pb2
@@ -48,7 +48,8 @@ class EventFile:
             OSError: the file cannot be written.
         """
         start = _event.SessionLog(status=_event.SessionLog.START)
-        self._file.add_event(_event.Event(wall_time=time.time(), step=step, session_log=start))
+        for _ in range(2):  # TensorBoard takes the first start it ever sees for the beginning, and hides nothing
+            self._file.add_event(_event.Event(wall_time=time.time(), step=step, session_log=start))
 
     def add_summaries(self, summaries: Mapping[str, StatSummary], step: int) -> None:
         """Adds one event with a scalar for each summary, and a histogram ``<key>_hist`` for each HISTOGRAM.
@@ -97,21 +98,23 @@ class EventFile:
 
 
 def _histogram(values: NDArray[np.float64]) -> Any:
-    """Returns the values ``[K]``, K > 0 and finite, as TensorBoard's message."""
+    """Returns the values ``[K]``, K > 0 and finite, as TensorBoard's message.
+
+    TensorBoard draws in float32, so larger values, which environments may send, are drawn at the edge of that.
+    """
+    values = np.clip(values, -LARGEST_DRAWN, LARGEST_DRAWN)
     lowest, highest = float(values.min()), float(values.max())
-    if lowest == highest or not math.isfinite(highest - lowest):
+    if lowest == highest:
         counts, edges = np.array([float(values.size)]), np.array([lowest, highest])
     else:
         counted, edges = np.histogram(values, bins=HISTOGRAM_BINS)
         counts = counted.astype(np.float64)
-    with np.errstate(over="ignore"):  # values from outside may be as large as they like
-        total, squares = float(values.sum()), float(np.square(values).sum())
     return _summary.HistogramProto(
         min=lowest,
         max=highest,
         num=values.size,
-        sum=total,
-        sum_squares=squares,
+        sum=float(values.sum()),
+        sum_squares=float(np.square(values).sum()),
         bucket_limit=edges[1:].tolist(),
         bucket=counts.tolist(),
     )

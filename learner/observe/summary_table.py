@@ -18,9 +18,10 @@ def print_summary(summary: Summary, console: Console | None = None) -> None:
 
 def summary_table(summary: Summary) -> Table:
     """Returns the table of a summary."""
-    title = Text(f"{text.printable(summary.run_id)}: {text.printable(summary.stop_reason.replace('_', ' '))}", "bold")
+    reason = text.printable(summary.stop_reason)
+    title = Text(f"run {text.printable(summary.run_id)} ended: {reason}", "bold")
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("generation " + str(summary.generation), style="dim", no_wrap=True)
+    table.add_column(f"generation {summary.generation}", style="dim", no_wrap=True)
     for name in summary.behaviors:
         table.add_column(Text(text.printable(name)), justify="right", overflow="fold")
     columns = [_cells(behavior) for behavior in summary.behaviors.values()]

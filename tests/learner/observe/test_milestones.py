@@ -1,0 +1,85 @@
+"""First step and target of a behavior."""
+
+import pytest
+
+from learner.observe.milestones import Milestones
+
+
+class Clock:
+    """A clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 50.0
+
+    def __call__(self) -> float:
+        """Returns the time that the test has set."""
+        return self.now
+
+
+def test_time_counts_from_the_first_step() -> None:
+    """Waiting for actors is not part of a run's time; the target is timed from the first step."""
+    clock = Clock()
+    milestones = Milestones(clock)
+    clock.now += 1000
+    milestones.note_steps(0)
+    assert milestones.wall_seconds == 0
+    milestones.note_steps(8)
+    clock.now += 30
+    milestones.note_steps(90_000)
+    assert milestones.note_target()
+    clock.now += 5
+    milestones.note_steps(95_000)
+    assert (milestones.seconds_to_target, milestones.env_steps_to_target) == (30, 90_000)
+    assert (milestones.wall_seconds, milestones.env_steps_taken) == (35, 95_000)
+
+
+def test_the_first_time_at_the_target_counts() -> None:
+    """Reaching the target again changes nothing and is no news."""
+    clock = Clock()
+    milestones = Milestones(clock)
+    milestones.note_steps(10)
+    assert milestones.note_target()
+    clock.now += 10
+    milestones.note_steps(20)
+    assert not milestones.note_target()
+    assert (milestones.seconds_to_target, milestones.env_steps_to_target) == (0, 10)
+
+
+def test_a_resumed_run_goes_on_where_it_was() -> None:
+    """Saved time and steps go on with the next step; the time in between does not count."""
+    clock = Clock()
+    earlier = Milestones(clock)
+    earlier.note_steps(10)
+    clock.now += 20
+    earlier.note_steps(5000)
+    state = earlier.state()
+    clock.now += 3600
+    later = Milestones(clock)
+    later.load(state)
+    later.note_steps(5000)
+    clock.now += 60
+    assert later.wall_seconds == 20
+    later.note_steps(5001)
+    clock.now += 7
+    assert later.note_target()
+    assert (later.wall_seconds, later.seconds_to_target, later.env_steps_to_target) == (27, 27, 5001)
+    again = Milestones(clock)
+    again.load(later.state())
+    assert not again.note_target()
+    assert again.state() == later.state()
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"wall_seconds": "long"},
+        {"wall_seconds": float("nan")},
+        {"seconds_to_target": -1.0},
+        {"env_steps_taken": 1.5},
+        {"env_steps_to_target": True},
+    ],
+)
+def test_a_state_that_makes_no_sense_is_refused(state: dict[str, object]) -> None:
+    """A value that was never written is named in the error."""
+    with pytest.raises(ValueError, match=next(iter(state))):
+        Milestones(Clock()).load(state)

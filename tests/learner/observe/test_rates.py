@@ -1,0 +1,84 @@
+"""The windowed rate of a counter."""
+
+import pytest
+
+from learner.observe.rates import WindowedRate
+
+
+class Clock:
+    """A clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        """Returns the time that the test has set."""
+        return self.now
+
+
+def test_rate_looks_back_one_window() -> None:
+    """After a change of pace, the old pace is forgotten as soon as the window has passed over it."""
+    clock = Clock()
+    rate = WindowedRate(10.0, clock)
+    count = 0
+    for _ in range(50):
+        clock.now += 1
+        count += 5
+        rate.update(count)
+    assert rate.per_second == pytest.approx(5)
+    for _ in range(10):
+        clock.now += 1
+        count += 100
+        rate.update(count)
+    assert rate.per_second == pytest.approx(100)
+
+
+def test_rate_of_a_counter_that_stands_still_falls_to_zero() -> None:
+    """Feeding the same count lets the rate fall to zero within one window."""
+    clock = Clock()
+    rate = WindowedRate(10.0, clock)
+    rate.update(0)
+    clock.now += 1
+    assert rate.update(1000) == pytest.approx(1000)
+    clock.now += 9
+    assert rate.update(1000) == pytest.approx(100)
+    clock.now += 10
+    assert rate.update(1000) == 0
+
+
+def test_rate_needs_two_moments() -> None:
+    """One sample, or two at one moment, give no rate; the second replaces the first."""
+    clock = Clock()
+    rate = WindowedRate(10.0, clock)
+    assert rate.per_second == 0
+    rate.update(5)
+    assert rate.update(50) == 0
+    clock.now += 1
+    assert rate.update(60) == pytest.approx(10)
+
+
+def test_a_counter_that_falls_starts_anew() -> None:
+    """A fall is never a negative rate: the counter's owner started again from zero."""
+    clock = Clock()
+    rate = WindowedRate(10.0, clock)
+    rate.update(1000)
+    clock.now += 1
+    assert rate.update(10) == 0
+    clock.now += 1
+    assert rate.update(30) == pytest.approx(20)
+
+
+def test_samples_do_not_pile_up() -> None:
+    """The memory is bounded by the window, not by the length of the run."""
+    clock = Clock()
+    rate = WindowedRate(10.0, clock)
+    for step in range(1000):
+        clock.now += 1
+        rate.update(step)
+    assert len(rate._samples) <= 12
+
+
+def test_window_must_be_positive() -> None:
+    """A window of no length is refused with the value."""
+    with pytest.raises(ValueError, match="got 0"):
+        WindowedRate(0)

@@ -1,0 +1,168 @@
+"""Statistics between two writes."""
+
+import math
+import threading
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from structlog.testing import capture_logs
+
+from learner.observe.stats import MAX_HISTOGRAM_VALUES, MAX_KEYS, Aggregation, StatsReporter, StatSummary
+
+
+class Recorder:
+    """A writer that remembers."""
+
+    def __init__(self) -> None:
+        self.written: list[tuple[str, Mapping[str, StatSummary], int]] = []
+        self.texts: list[tuple[str, str, str, int]] = []
+
+    def write(self, category: str, summaries: Mapping[str, StatSummary], step: int) -> None:
+        """Notes what it was given."""
+        self.written.append((category, summaries, step))
+
+    def write_text(self, category: str, title: str, text: str, step: int) -> None:
+        """Notes what it was given."""
+        self.texts.append((category, title, text, step))
+
+    def close(self) -> None:
+        """Has nothing to close."""
+
+
+class FullDisk(Recorder):
+    """A writer on a disk that takes nothing more."""
+
+    def write(self, category: str, summaries: Mapping[str, StatSummary], step: int) -> None:
+        """Notes what it was given, and fails."""
+        super().write(category, summaries, step)
+        raise OSError(28, "No space left on device")
+
+
+def test_numbers_one_by_one_and_as_arrays_give_the_same_summary() -> None:
+    """Mean, spread, count and sum do not depend on how the values came, and are those of numpy."""
+    values = np.random.default_rng(1).normal(1e6, 3.0, 1000).astype(np.float32)
+    one_by_one, arrays = StatsReporter("A"), StatsReporter("A")
+    for value in values:
+        one_by_one.add_stat("Losses/Policy Loss", float(value))
+    for part in np.split(values, [10, 11, 500]):
+        arrays.add_stats("Losses/Policy Loss", part.reshape(1, -1))
+    for summary in (one_by_one.summary("Losses/Policy Loss"), arrays.summary("Losses/Policy Loss")):
+        assert summary is not None
+        assert summary.count == 1000
+        assert summary.mean == pytest.approx(values.astype(np.float64).mean(), rel=1e-12)
+        assert summary.std == pytest.approx(values.astype(np.float64).std(), rel=1e-9)
+        assert summary.total == pytest.approx(values.astype(np.float64).sum(), rel=1e-12)
+        assert summary.latest == values[-1]
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "expected"),
+    [(Aggregation.AVERAGE, 2.0), (Aggregation.SUM, 6.0), (Aggregation.MOST_RECENT, 3.0), (Aggregation.HISTOGRAM, 2.0)],
+)
+def test_aggregation_says_what_the_number_is(aggregation: Aggregation, expected: float) -> None:
+    """The same three values count as their mean, sum or newest; only a histogram keeps them."""
+    stats = StatsReporter("A")
+    for value in (1, 2, 3):
+        stats.add_stat("key", value, aggregation)
+    summary = stats.write_stats(0)["key"]
+    assert summary.value == expected
+    assert summary.values.tolist() == ([1.0, 2.0, 3.0] if aggregation is Aggregation.HISTOGRAM else [])
+
+
+def test_writing_hands_over_and_starts_anew() -> None:
+    """Every writer gets everything once, at the step; the next write holds only what came since."""
+    first, second = Recorder(), Recorder()
+    stats = StatsReporter("CartPole", [first, second])
+    stats.add_stat("a", 1)
+    stats.set_stat("b", 7)
+    stats.write_stats(100)
+    stats.set_stat("b", 8)
+    stats.write_stats(200)
+    stats.write_stats(300)
+    assert first.written == second.written
+    assert [(category, sorted(summaries), step) for category, summaries, step in first.written] == [
+        ("CartPole", ["a", "b"], 100),
+        ("CartPole", ["b"], 200),
+    ]
+    assert first.written[1][1]["b"].value == 8
+
+
+def test_text_goes_to_every_writer() -> None:
+    """A text is handed on at once, with the category."""
+    writer = Recorder()
+    StatsReporter("CartPole", [writer]).write_text("Hyperparameters", "| a | b |", 5)
+    assert writer.texts == [("CartPole", "Hyperparameters", "| a | b |", 5)]
+
+
+def test_values_that_are_not_finite_are_counted_apart() -> None:
+    """A NaN or an infinity spoils neither mean nor sum, and stays visible as a count."""
+    stats = StatsReporter("A")
+    stats.add_stat("mixed", math.nan)
+    stats.add_stats("mixed", np.array([1.0, math.inf, 3.0]))
+    stats.add_stat("none", -math.inf)
+    summaries = stats.write_stats(0)
+    mixed, none = summaries["mixed"], summaries["none"]
+    assert (mixed.count, mixed.mean, mixed.not_finite) == (2, 2.0, 2)
+    assert none.count == 0
+    assert math.isnan(none.value)
+
+
+def test_values_too_large_to_square_do_no_harm() -> None:
+    """The largest numbers from outside end in an infinite spread, not in an error or a warning."""
+    stats = StatsReporter("A")
+    stats.add_stats("huge", np.array([1e308, -1e308]))
+    stats.add_stat("huge", 1e308)
+    assert not math.isfinite(stats.write_stats(0)["huge"].std)
+
+
+def test_empty_arrays_add_nothing() -> None:
+    """A key that got no value is not written."""
+    stats = StatsReporter("A")
+    stats.add_stats("key", np.zeros((0, 3)))
+    assert stats.write_stats(0) == {}
+
+
+def test_memory_is_bounded() -> None:
+    """Neither endless values of a histogram nor endless keys from an environment fill the memory."""
+    stats = StatsReporter("A")
+    stats.add_stats("h", np.arange(3.0 * MAX_HISTOGRAM_VALUES), Aggregation.HISTOGRAM)
+    with capture_logs() as lines:
+        for number in range(2 * MAX_KEYS):
+            stats.add_stat(f"key {number}", 1)
+    summaries = stats.write_stats(0)
+    assert len(summaries) == MAX_KEYS
+    assert summaries["h"].values.size == MAX_HISTOGRAM_VALUES
+    assert summaries["h"].count == 3 * MAX_HISTOGRAM_VALUES
+    assert [line["event"] for line in lines] == ["stat_keys_refused"]
+
+
+def test_a_writer_that_fails_is_dropped_and_the_others_go_on() -> None:
+    """A full disk costs that writer, with one warning; it never reaches the trainer."""
+    broken, sound = FullDisk(), Recorder()
+    stats = StatsReporter("A", [broken, sound])
+    with capture_logs() as lines:
+        for step in range(3):
+            stats.add_stat("key", step)
+            stats.write_stats(step)
+    assert len(broken.written) == 1
+    assert len(sound.written) == 3
+    assert [(line["event"], line["writer"]) for line in lines] == [("stats_writer_failed", "FullDisk")]
+
+
+def test_threads_lose_nothing() -> None:
+    """Values added from several threads while another one writes are all counted, once."""
+    stats = StatsReporter("A")
+    counts: list[int] = []
+
+    def add_many() -> None:
+        for _ in range(5000):
+            stats.add_stat("key", 1)
+
+    threads = [threading.Thread(target=add_many) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        counts += [summary.count for summary in stats.write_stats(0).values()]
+    counts += [summary.count for summary in stats.write_stats(0).values()]
+    assert sum(counts) == 20_000

@@ -1,0 +1,127 @@
+"""Event files as TensorBoard itself reads them."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from structlog.testing import capture_logs
+from tensorboard.backend.event_processing import plugin_event_accumulator
+
+from learner.observe.stats import Aggregation, StatsReporter
+from learner.observe.tensorboard import HYPERPARAMETERS, TensorBoardWriter, settings_table
+
+
+def read(folder: Path) -> Any:
+    """Returns TensorBoard's own reader of a folder, with everything loaded."""
+    reader: Any = plugin_event_accumulator.EventAccumulator(str(folder))  # type: ignore[no-untyped-call]
+    return reader.Reload()
+
+
+def scalars(folder: Path, tag: str) -> list[tuple[int, float]]:
+    """Returns the points of a curve as TensorBoard shows it."""
+    return [(event.step, round(float(event.tensor_proto.float_val[0]), 3)) for event in read(folder).Tensors(tag)]
+
+
+def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
+    """Scalars, histograms and texts arrive under ML-Agents' names in the behavior's own folder."""
+    writer = TensorBoardWriter(tmp_path)
+    stats = StatsReporter("CartPole", [writer])
+    stats.write_text(HYPERPARAMETERS, settings_table({"batch_size": 64, "network": {"units": 128}}))
+    for step in (2048, 4096):
+        stats.add_stats("Environment/Cumulative Reward", np.arange(step / 1024), Aggregation.HISTOGRAM)
+        stats.add_stat("Losses/Policy Loss", step / 1024)
+        stats.set_stat("Is Training", 1.0)
+        stats.set_stat("Step", step)
+        stats.write_stats(step)
+    writer.close()
+    tags = set(read(tmp_path / "CartPole").Tags()["tensors"])
+    assert tags == {
+        "Environment/Cumulative Reward",
+        "Environment/Cumulative Reward_hist",
+        "Losses/Policy Loss",
+        HYPERPARAMETERS,
+    }
+    assert scalars(tmp_path / "CartPole", "Losses/Policy Loss") == [(2048, 2.0), (4096, 4.0)]
+    assert scalars(tmp_path / "CartPole", "Environment/Cumulative Reward") == [(2048, 0.5), (4096, 1.5)]
+    text = read(tmp_path / "CartPole").Tensors(HYPERPARAMETERS)[0].tensor_proto.string_val[0].decode()
+    assert "| network.units | 128 |" in text
+    assert [path.name.startswith("events.out.tfevents.") for path in (tmp_path / "CartPole").iterdir()] == [True]
+
+
+@pytest.mark.parametrize("values", [[3.0], [3.0, 3.0], [1.0, 2.0, 2.5], [-1e308, 1e308]])
+def test_histograms_of_any_values_are_readable(tmp_path: Path, values: list[float]) -> None:
+    """One value, equal values and values whose range overflows make a histogram that counts them all."""
+    writer = TensorBoardWriter(tmp_path)
+    stats = StatsReporter("A", [writer])
+    stats.add_stats("key", np.array(values), Aggregation.HISTOGRAM)
+    stats.write_stats(1)
+    writer.close()
+    tensor = read(tmp_path / "A").Tensors("key_hist")[0].tensor_proto
+    buckets = np.frombuffer(tensor.tensor_content, dtype=np.float32).reshape(-1, 3)
+    assert buckets[:, 2].sum() == len(values)
+
+
+def test_a_resumed_run_hides_what_came_after_its_checkpoint(tmp_path: Path) -> None:
+    """Points of the earlier run at or after the checkpoint's step are not part of the curve any more."""
+    earlier = TensorBoardWriter(tmp_path)
+    stats = StatsReporter("A", [earlier])
+    for step in (100, 200, 300):
+        stats.add_stat("key", 1.0)
+        stats.write_stats(step)
+    earlier.close()
+    later = TensorBoardWriter(tmp_path)
+    later.restart("A", 200)
+    stats = StatsReporter("A", [later])
+    stats.write_text(HYPERPARAMETERS, "again")
+    stats.add_stat("key", 2.0)
+    stats.write_stats(250)
+    later.close()
+    # File names carry the second: the later file must be read second, as it is when a run is resumed by people.
+    first, second = sorted((tmp_path / "A").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    second.rename(second.with_name("events.out.tfevents.9999999999.z"))
+    assert first.exists()
+    assert scalars(tmp_path / "A", "key") == [(100, 1.0), (250, 2.0)]
+
+
+@pytest.mark.parametrize("category", ["", ".", "..", "../other", "a/b", "a\\b", "a\0b"])
+def test_a_category_never_leaves_the_run_folder(tmp_path: Path, category: str) -> None:
+    """A name that is no folder name is refused before anything is made."""
+    with pytest.raises(ValueError, match="name of a folder"):
+        TensorBoardWriter(tmp_path).write_text(category, "t", "x")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_costs_the_writer_only(tmp_path: Path) -> None:
+    """Where the run folder's place is taken by a file, the reporter warns once and the run goes on."""
+    taken = tmp_path / "run"
+    taken.write_text("in the way")
+    writer = TensorBoardWriter(taken)
+    stats = StatsReporter("A", [writer])
+    with capture_logs() as lines:
+        for step in range(2):
+            stats.add_stat("key", 1.0)
+            stats.write_stats(step)
+    writer.close()
+    writer.close()
+    assert [line["event"] for line in lines] == ["stats_writer_failed"]
+
+
+def test_statistics_need_neither_torch_nor_tensorboard_before_they_are_written() -> None:
+    """Importing the writer imports no TensorBoard; writing with it imports no torch."""
+    program = (
+        "import sys, tempfile, pathlib; from learner.observe.tensorboard import TensorBoardWriter;"
+        "assert 'tensorboard' not in sys.modules;"
+        "w = TensorBoardWriter(pathlib.Path(tempfile.mkdtemp())); w.write_text('A', 't', 'x'); w.flush(); w.close();"
+        "assert 'tensorboard' in sys.modules and 'torch' not in sys.modules and 'tensorflow' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_settings_become_a_table() -> None:
+    """Nested settings get dotted names; a bar in a value does not break the table; an empty block stays a row."""
+    table = settings_table({"a": {"b": {"c": 1}, "d": {}}, "e": "x|y\n"})
+    assert table.splitlines()[2:] == ["| a.b.c | 1 |", "| a.d | {} |", "| e | x\\|y\\n |"]

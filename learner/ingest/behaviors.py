@@ -93,11 +93,17 @@ class BehaviorTable:
         self._behaviors: list[Behavior] = []
         self._by_name: dict[str, Behavior] = {}
         self._untaken: list[Behavior] = []
+        self._restored = 0
 
     @property
     def service(self) -> ServiceSettings:
         """The service's own settings."""
         return self._options.rollcast
+
+    @property
+    def restored(self) -> int:
+        """How many behaviors came from the checkpoint: only their indices mean the same as before a restart."""
+        return self._restored
 
     def declare(self, spec: BehaviorSpec, team: int, agents: int) -> Behavior:
         """Returns the behavior of a declaration; the first one of the run makes it.
@@ -193,6 +199,7 @@ class BehaviorTable:
                 spec = BehaviorSpec.from_message(spec_pb2.BehaviorSpec.FromString(saved["spec"]))
                 behavior = self._add(spec, self._options.settings_for(spec.name))
                 behavior.training = bool(saved["training"])
+            self._restored = len(self._behaviors)
         self.to_trainer.set()
 
     def _add(self, spec: BehaviorSpec, settings: TrainerSettings) -> Behavior:

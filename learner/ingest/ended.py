@@ -1,0 +1,136 @@
+"""What remains of sessions that are over: the steps they took, and enough to settle with an actor that asks for one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from learner.ingest.ledger import ROLLBACK, Ledger
+from learner.ingest.session import ActorCounters, Session
+
+MAX_RECORDS: Final = 1024
+"""Sessions that ended without a farewell and may still be asked for."""
+
+
+@dataclass(slots=True)
+class EndedAccount:
+    """What a session that is over had sent of one behavior, as far as it is in the books."""
+
+    behavior: str
+    produced_steps: int = 0
+    received_steps: int = 0
+
+
+@dataclass(slots=True)
+class EndedSession:
+    """A session that is over.
+
+    Attributes:
+        accounts: by behavior index.
+        is_unknown: it is of an earlier generation and its actor has never come back: what it sent since the checkpoint
+            is unknown.
+    """
+
+    accounts: dict[int, EndedAccount] = field(default_factory=dict)
+    is_unknown: bool = False
+
+
+class EndedSessions:
+    """Totals and records of the sessions that are over. The caller holds the ledger's lock."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._taken_steps: Counter[int] = Counter()
+        self._records: dict[str, EndedSession] = {}
+
+    def steps_taken(self, behavior_index: int) -> int:
+        """Returns the steps of a behavior that were taken in sessions that are over."""
+        return self._taken_steps[behavior_index]
+
+    def unknown(self, behavior: str) -> int:
+        """Returns how many of the records are unknown and knew a behavior."""
+        return sum(
+            record.is_unknown and any(account.behavior == behavior for account in record.accounts.values())
+            for record in self._records.values()
+        )
+
+    def add(self, session: Session, *, said_farewell: bool) -> None:
+        """Takes in a session that is over; a record stays only if its actor may still ask for it."""
+        for account in session.accounts.values():
+            self._taken_steps[account.index] += account.produced_steps
+        if not said_farewell:
+            accounts = {
+                account.index: EndedAccount(account.behavior, account.produced_steps, account.received_steps)
+                for account in session.accounts.values()
+            }
+            self._keep(session.session_id, EndedSession(accounts, is_unknown=session.is_awaited))
+
+    def settle(
+        self,
+        session_id: str,
+        reports: Iterable[ActorCounters],
+        *,
+        is_older: bool,
+        name_of: Callable[[int], str | None],
+    ) -> None:
+        """Books what an actor reports of a session that cannot go on.
+
+        Args:
+            session_id: the session it asked for.
+            reports: its counters.
+            is_older: the session is of an earlier generation: what was acked there and is not in the books was lost
+                with the learner's last process.
+            name_of: the behavior of an index at the time of the session; None if nobody can tell.
+        """
+        record = self._records.get(session_id)
+        if record is None and not is_older:
+            return  # its record was given up long ago; the books already hold what was received
+        record = record or EndedSession()
+        for report in reports:
+            name = name_of(report.behavior_index)
+            if name is None:
+                continue
+            account = record.accounts.setdefault(report.behavior_index, EndedAccount(name))
+            self._taken_steps[report.behavior_index] += max(0, report.produced - account.produced_steps)
+            account.produced_steps = max(account.produced_steps, report.produced)
+            if is_older and report.acked > account.received_steps:
+                self._ledger.lose(name, ROLLBACK, report.acked - account.received_steps, queued=False)
+                account.received_steps = report.acked
+        record.is_unknown = False
+        self._keep(session_id, record)
+
+    def state(self) -> dict[str, Any]:
+        """Returns everything as plain values, for a checkpoint."""
+        return {
+            "taken_steps": dict(self._taken_steps),
+            "records": {
+                session_id: {
+                    "is_unknown": record.is_unknown,
+                    "accounts": {
+                        index: [account.behavior, account.produced_steps, account.received_steps]
+                        for index, account in record.accounts.items()
+                    },
+                }
+                for session_id, record in self._records.items()
+            },
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a checkpoint."""
+        self._taken_steps = Counter({int(index): int(steps) for index, steps in state["taken_steps"].items()})
+        self._records = {
+            str(session_id): EndedSession(
+                {int(index): EndedAccount(*values) for index, values in saved["accounts"].items()},
+                bool(saved["is_unknown"]),
+            )
+            for session_id, saved in state["records"].items()
+        }
+
+    def _keep(self, session_id: str, record: EndedSession) -> None:
+        self._records.pop(session_id, None)
+        self._records[session_id] = record
+        if len(self._records) > MAX_RECORDS:
+            settled = (key for key, kept in self._records.items() if not kept.is_unknown)
+            self._records.pop(next(settled, next(iter(self._records))))

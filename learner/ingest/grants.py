@@ -1,0 +1,113 @@
+"""Credit of all sessions, behavior by behavior: applies the pure rules of `learner.ingest.credit` to the accounts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from learner.ingest.behaviors import Behavior, BehaviorTable
+from learner.ingest.credit import Common, Share, grant, is_worth_sending
+from learner.ingest.session import Account, Session
+
+UNTRAINED_STEPS: Final = 8192
+"""What an actor may run ahead with a behavior that is not trained: acks come at once, so this only bridges their way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Credit of one session with one behavior; see Credit in trajectory.proto."""
+
+    behavior_index: int
+    steps_through: int
+    bytes_through: int
+
+
+class _Pool:
+    """What the sessions of one behavior have in reserve, kept up to date share by share."""
+
+    def __init__(self) -> None:
+        self._reserved: dict[str, int] = {}
+        self.total = 0
+
+    def __len__(self) -> int:
+        return len(self._reserved)
+
+    def update(self, session_id: str, reserved: int) -> None:
+        self.total += reserved - self._reserved.get(session_id, 0)
+        self._reserved[session_id] = reserved
+
+    def remove(self, session_id: str) -> None:
+        self.total -= self._reserved.pop(session_id, 0)
+
+
+@dataclass(slots=True)
+class _Pools:
+    steps: _Pool
+    bytes: _Pool
+
+
+class GrantOffice:
+    """Grants credit. For the service's event loop alone."""
+
+    def __init__(self, behaviors: BehaviorTable) -> None:
+        self._behaviors = behaviors
+        self._pools: dict[int, _Pools] = {}
+
+    def grant(self, session: Session, account: Account) -> Grant | None:
+        """Grants what there is to a session and notes it in its account; None for an unknown behavior."""
+        behavior = self._behaviors.by_index(account.index)
+        if behavior is None:
+            return None
+        pools = self._pools_of(account.index)
+        steps, step_share = self._steps(session, account, behavior, pools)
+        account.granted_steps = grant(steps, step_share)
+        pools.steps.update(session.session_id, account.step_share.reserved)
+        volume, byte_share = self._bytes(session, account, behavior, pools)
+        account.granted_bytes = grant(volume, byte_share)
+        pools.bytes.update(session.session_id, account.byte_share.reserved)
+        return Grant(account.index, account.granted_steps, account.granted_bytes)
+
+    def is_worth_sending(self, session: Session, account: Account) -> bool:
+        """Says whether a session should hear of new credit although it has no ack to get."""
+        behavior = self._behaviors.by_index(account.index)
+        if behavior is None:
+            return False
+        pools = self._pools_of(account.index)
+        return is_worth_sending(*self._steps(session, account, behavior, pools)) or is_worth_sending(
+            *self._bytes(session, account, behavior, pools)
+        )
+
+    def forget(self, session: Session) -> None:
+        """Gives back what a session has in reserve; it is over, or its actor is not connected."""
+        for pools in self._pools.values():
+            pools.steps.remove(session.session_id)
+            pools.bytes.remove(session.session_id)
+
+    def _pools_of(self, behavior_index: int) -> _Pools:
+        return self._pools.setdefault(behavior_index, _Pools(_Pool(), _Pool()))
+
+    def _steps(self, session: Session, account: Account, behavior: Behavior, pools: _Pools) -> tuple[Common, Share]:
+        share = account.step_share
+        pools.steps.update(session.session_id, share.reserved)
+        sessions = len(pools.steps)
+        if not behavior.training:
+            return Common(limit=UNTRAINED_STEPS * sessions, unsettled=0, reserved=0, sessions=sessions), share
+        queue = behavior.queue
+        common = Common(
+            limit=queue.pace.ahead_limit_steps,
+            unsettled=queue.unsettled_steps,
+            reserved=pools.steps.total,
+            sessions=sessions,
+        )
+        return common, share
+
+    def _bytes(self, session: Session, account: Account, behavior: Behavior, pools: _Pools) -> tuple[Common, Share]:
+        share = account.byte_share
+        pools.bytes.update(session.session_id, share.reserved)
+        common = Common(
+            limit=behavior.queue.capacity_bytes,
+            unsettled=behavior.queue.queued_bytes,
+            reserved=pools.bytes.total,
+            sessions=len(pools.bytes),
+        )
+        return common, share

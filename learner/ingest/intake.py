@@ -1,0 +1,168 @@
+"""Stops 5 and 6 of a step's way, for one chunk: place it, check it, account for it, queue it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rollcast.errors import MalformedChunk, SequenceGap
+from rollcast.trajectories import Chunk
+from rollcast.v1 import trajectory_pb2
+
+from learner.ingest.behaviors import NOT_TRAINING, Behavior, BehaviorTable
+from learner.ingest.ledger import Ledger
+from learner.ingest.queue import QueuedChunk
+from learner.ingest.session import Account, Session
+from learner.ingest.sessions import SessionTable
+from learner.ingest.validate import Rejected, ValidationLimits, Verdict, decode, judge
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """A chunk that was checked and is not in the books yet."""
+
+    behavior: Behavior
+    account: Account
+    verdict: Verdict
+    item: QueuedChunk
+
+    @property
+    def has_room(self) -> bool:
+        """Says whether it can be settled now; if not, the reader waits, and so does the network behind it."""
+        return isinstance(self.verdict, Rejected) or self.behavior.queue.has_room(self.item.resident_bytes)
+
+
+@dataclass(slots=True)
+class IntakeCounts:
+    """Totals for metrics: of this process, all behaviors together."""
+
+    chunks: int = 0
+    encoded_bytes: int = 0
+    decoded_bytes: int = 0
+    duplicate_chunks: int = 0
+    rejected_chunks: int = 0
+    malformed_chunks: int = 0
+
+
+class Intake:
+    """Takes chunks in. For the service's event loop alone; what it books is one transaction under the ledger's lock.
+
+    Args:
+        behaviors: what can be sent.
+        sessions: who sends.
+        ledger: the books.
+        newest_version: the newest published version of a behavior; None before the first.
+    """
+
+    def __init__(
+        self,
+        behaviors: BehaviorTable,
+        sessions: SessionTable,
+        ledger: Ledger,
+        *,
+        newest_version: Callable[[str], int | None],
+    ) -> None:
+        self.counts = IntakeCounts()
+        self._behaviors = behaviors
+        self._sessions = sessions
+        self._ledger = ledger
+        self._newest_version = newest_version
+        self._limits = ValidationLimits(max_chunk_bytes=behaviors.service.max_chunk_bytes)
+
+    def examine(self, session: Session, message: trajectory_pb2.Chunk, encoded_bytes: int) -> Examined | None:
+        """Checks a chunk; None for one that was settled before (it is counted, and acked again).
+
+        Raises:
+            SequenceGap: its predecessors are missing.
+            MalformedChunk: a fault of form.
+        """
+        self.counts.chunks += 1
+        self.counts.encoded_bytes += encoded_bytes
+        if self._is_settled(session, message.sequence):
+            self._count_duplicate(session, message)
+            return None
+        try:
+            behavior, account = self._addressed(session, message)
+            chunk = decode(message, behavior, encoded_bytes, self._limits)
+            verdict = judge(chunk, behavior, self._sessions.generation, self._newest_version(behavior.name))
+        except MalformedChunk as error:
+            self.counts.malformed_chunks += 1
+            error.metadata.setdefault("sequence", str(message.sequence))
+            raise
+        item = QueuedChunk(
+            chunk=chunk,
+            session_id=session.session_id,
+            actor_index=session.actor_index,
+            encoded_bytes=encoded_bytes,
+            received_at=self._sessions.clock(),
+        )
+        return Examined(behavior, account, verdict, item)
+
+    def settle(self, session: Session, examined: Examined) -> Rejected | None:
+        """Books an examined chunk: ledger, session and queue in one transaction.
+
+        Returns:
+            Why its rows were refused; None if they are queued.
+
+        Raises:
+            SequenceGap: another stream of the session settled something in between.
+            QueueFullError: `Examined.has_room` was not asked.
+        """
+        item, behavior = examined.item, examined.behavior
+        chunk = item.chunk
+        with self._ledger.lock:
+            if self._is_settled(session, chunk.sequence):
+                self._ledger.duplicate(behavior.name, chunk.rows)
+                return None
+            verdict = examined.verdict
+            if not behavior.training and not isinstance(verdict, Rejected):
+                verdict = Rejected(chunk, NOT_TRAINING, chunk.rows, f"{behavior.name} is not trained any more")
+            if isinstance(verdict, Rejected):
+                self._ledger.reject(behavior.name, verdict.reason, verdict.steps)
+                self.counts.rejected_chunks += 1
+            else:
+                behavior.queue.put(item)
+                self._ledger.enqueue(behavior.name, chunk.rows)
+            self._update(session, examined.account, chunk, item.encoded_bytes)
+        self.counts.decoded_bytes += item.resident_bytes
+        return verdict if isinstance(verdict, Rejected) else None
+
+    def _is_settled(self, session: Session, sequence: int) -> bool:
+        if sequence > session.next_sequence:
+            raise SequenceGap(
+                f"chunk {sequence} came, and {session.next_sequence} is next: open the stream again and resend",
+                metadata={"sequence": str(sequence), "next_sequence": str(session.next_sequence)},
+            )
+        return sequence <= session.acked_through
+
+    def _count_duplicate(self, session: Session, message: trajectory_pb2.Chunk) -> None:
+        self.counts.duplicate_chunks += 1
+        account = session.accounts.get(message.behavior_index)
+        if account is not None:
+            self._ledger.duplicate(account.behavior, message.rows)
+        self._sessions.touch(session)
+
+    def _addressed(self, session: Session, message: trajectory_pb2.Chunk) -> tuple[Behavior, Account]:
+        account = session.accounts.get(message.behavior_index)
+        behavior = self._behaviors.by_index(message.behavior_index)
+        if account is None or behavior is None:
+            raise MalformedChunk(
+                f"behavior index {message.behavior_index} was not declared in this session: call DeclareBehavior first",
+                metadata={"behavior_index": str(message.behavior_index)},
+            )
+        if message.team not in account.teams:
+            raise MalformedChunk(
+                f"team {message.team} of {behavior.name} was not declared in this session: call DeclareBehavior first",
+                metadata={"behavior": behavior.name, "team": str(message.team)},
+            )
+        return behavior, account
+
+    def _update(self, session: Session, account: Account, chunk: Chunk, encoded_bytes: int) -> None:
+        session.acked_through = chunk.sequence
+        account.received_steps += chunk.rows
+        account.received_bytes += encoded_bytes
+        account.produced_steps = max(account.produced_steps, chunk.produced_steps)
+        account.discarded_steps = max(account.discarded_steps, sum(chunk.discarded.values()))
+        if chunk.agents:
+            account.agents = chunk.agents
+        self._sessions.touch(session)

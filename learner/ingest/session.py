@@ -1,0 +1,282 @@
+"""What the learner knows of one actor: its session, and its accounts with the behaviors it declared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from rollcast.errors import BadRequest
+from rollcast.limits import MAX_REASONS, REASON_PATTERN
+from rollcast.v1 import session_pb2
+
+from learner.ingest.credit import MAX_GRANT, Share, step_allowance
+
+MAX_COUNT = 2**53
+"""Larger counters are refused: no actor takes so many steps, and sums of them must fit the wire's uint64."""
+MAX_AGENTS = 2**20
+MAX_ERROR_CHARACTERS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class ActorCounters:
+    """An actor's own books of one behavior, cumulative over the session; see ActorBooks in session.proto."""
+
+    behavior_index: int
+    produced: int = 0
+    open: int = 0
+    discarded: dict[str, int] = field(default_factory=dict)
+    dropped: dict[str, int] = field(default_factory=dict)
+    unacked: int = 0
+    acked: int = 0
+    ghost: int = 0
+    agents: int = 0
+
+    @classmethod
+    def from_message(cls, message: session_pb2.ActorBooks) -> Self:
+        """Decodes and checks an actor's report.
+
+        Raises:
+            BadRequest: a counter is out of bounds, or a reason is no word of the books.
+        """
+        counters = cls(
+            behavior_index=message.behavior_index,
+            produced=message.produced_steps,
+            open=message.open_steps,
+            discarded=reasons_from(message.discarded),
+            dropped=reasons_from(message.dropped),
+            unacked=message.unacked_steps,
+            acked=message.acked_steps,
+            ghost=message.ghost_steps,
+            agents=message.agents,
+        )
+        largest = max(counters.produced, counters.open, counters.unacked, counters.acked, counters.ghost)
+        if largest > MAX_COUNT:
+            raise BadRequest(
+                f"a counter of behavior {message.behavior_index} is {largest}; at most {MAX_COUNT} is sane"
+            )
+        check_agents(counters.agents)
+        return counters
+
+    def to_message(self) -> session_pb2.ActorBooks:
+        """Encodes."""
+        return session_pb2.ActorBooks(
+            behavior_index=self.behavior_index,
+            produced_steps=self.produced,
+            open_steps=self.open,
+            discarded=reasons_to(self.discarded),
+            dropped=reasons_to(self.dropped),
+            unacked_steps=self.unacked,
+            acked_steps=self.acked,
+            ghost_steps=self.ghost,
+            agents=self.agents,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyState:
+    """What acts at an actor; see PolicyReport in session.proto."""
+
+    behavior_index: int
+    generation: int
+    version: int
+    error: str = ""
+
+    @classmethod
+    def from_message(cls, message: session_pb2.PolicyReport) -> Self:
+        """Decodes; a long error is cut."""
+        return cls(message.behavior_index, message.generation, message.version, message.error[:MAX_ERROR_CHARACTERS])
+
+    def to_message(self) -> session_pb2.PolicyReport:
+        """Encodes."""
+        return session_pb2.PolicyReport(
+            behavior_index=self.behavior_index, generation=self.generation, version=self.version, error=self.error
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Account:
+    """One session's account with one behavior. All counts are cumulative over the session.
+
+    Attributes:
+        behavior: the behavior's name.
+        index: its index.
+        time_horizon: its longest segment.
+        max_chunk_bytes: the allowance in bytes.
+        teams: the teams it declared.
+        agents: agents that act at present.
+        produced_steps: taken by the actor, as far as it said.
+        received_steps: in chunks that were settled here, refused ones included; duplicates are not.
+        received_bytes: encoded size of those chunks.
+        acked_steps: acked, as far as the actor said.
+        discarded_steps: given up before they became part of a chunk, as far as the actor said.
+        dropped_steps: given up afterwards, as far as the actor said.
+        given_up_floor: what it will have given up once it has done what a resumption asks of it.
+        granted_steps: the last grant.
+        granted_bytes: the last grant.
+        is_byte_limited: False after a rollback: nobody knows then how many bytes the actor has sent, and a limit that
+            is too low would stop it for good. The queue's capacity is then kept by not reading from the network.
+        counters: the actor's last report.
+    """
+
+    behavior: str
+    index: int
+    time_horizon: int
+    max_chunk_bytes: int
+    teams: set[int] = field(default_factory=set)
+    agents: int = 0
+    produced_steps: int = 0
+    received_steps: int = 0
+    received_bytes: int = 0
+    acked_steps: int = 0
+    discarded_steps: int = 0
+    dropped_steps: int = 0
+    given_up_floor: int = 0
+    granted_steps: int = 0
+    granted_bytes: int = 0
+    is_byte_limited: bool = True
+    counters: ActorCounters | None = None
+
+    def report(self, counters: ActorCounters) -> None:
+        """Takes in an actor's report. Counters never fall: a late report changes nothing."""
+        self.counters = counters
+        self.produced_steps = max(self.produced_steps, counters.produced)
+        self.acked_steps = max(self.acked_steps, counters.acked)
+        self.discarded_steps = max(self.discarded_steps, sum(counters.discarded.values()))
+        self.dropped_steps = max(self.dropped_steps, sum(counters.dropped.values()))
+        if counters.agents:
+            self.agents = counters.agents
+
+    def roll_back(self, counters: ActorCounters) -> int:
+        """Takes in the report of an actor that comes back to a learner started anew from a checkpoint.
+
+        What is open or unacked there counts as given up, since a new generation makes the actor drop it. Its reports
+        catch up later; until then, credit that ignored these steps would leave the actor stuck.
+
+        Returns:
+            Steps that were acked after the checkpoint and so are lost; they count as received from now on.
+        """
+        self.report(counters)
+        self.given_up_floor = max(self.given_up_floor, counters.produced - counters.acked)
+        self.is_byte_limited = False
+        lost_steps = max(0, counters.acked - self.received_steps)
+        self.received_steps += lost_steps
+        return lost_steps
+
+    @property
+    def step_share(self) -> Share:
+        """The account in steps, for credit."""
+        received = max(self.received_steps, self.acked_steps)
+        given_up = max(self.discarded_steps + self.dropped_steps, self.given_up_floor)
+        return Share(received + given_up, step_allowance(self.agents, self.time_horizon), self.granted_steps)
+
+    @property
+    def byte_share(self) -> Share:
+        """The account in bytes, for credit."""
+        settled = self.received_bytes if self.is_byte_limited else MAX_GRANT
+        return Share(settled, self.max_chunk_bytes, self.granted_bytes)
+
+    def state(self) -> dict[str, Any]:
+        """Returns the counts as plain values, for a checkpoint."""
+        return {name: getattr(self, name) for name in _SAVED_ACCOUNT_FIELDS} | {"teams": sorted(self.teams)}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Self:
+        """Makes an account from a checkpoint."""
+        return cls(teams=set(state["teams"]), **{name: state[name] for name in _SAVED_ACCOUNT_FIELDS})
+
+
+_SAVED_ACCOUNT_FIELDS = (
+    *("behavior", "index", "time_horizon", "max_chunk_bytes", "agents"),
+    *("produced_steps", "received_steps", "received_bytes", "acked_steps", "discarded_steps", "dropped_steps"),
+    *("given_up_floor", "granted_steps", "granted_bytes", "is_byte_limited"),
+)
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """One actor's place in the run.
+
+    Attributes:
+        session_id: names it.
+        epoch: grows with each opening; older ones are fenced.
+        actor_name: as the actor calls itself; may repeat.
+        instance_id: of the actor's process.
+        actor_index: its place, from 0.
+        generation: of the learner when it was last opened.
+        lease_until: monotonic seconds; it expires then.
+        last_seen: monotonic seconds.
+        acked_through: every chunk up to this sequence is settled.
+        accounts: by behavior index.
+        policies: what acts there, as last reported.
+        replaces: the session that the actor asked for when it got this one.
+        is_rolled_back: it came back to a learner started anew; see `Account.is_byte_limited`.
+        is_awaited: it came from a checkpoint and its actor has not come back.
+        is_connected: its upload stream is open.
+        had_stream: its upload stream was open at some time in this process.
+    """
+
+    session_id: str
+    epoch: int
+    actor_name: str
+    instance_id: str
+    actor_index: int
+    generation: int
+    lease_until: float
+    last_seen: float
+    acked_through: int = 0
+    accounts: dict[int, Account] = field(default_factory=dict)
+    policies: tuple[PolicyState, ...] = ()
+    replaces: str = ""
+    is_rolled_back: bool = False
+    is_awaited: bool = False
+    is_connected: bool = False
+    had_stream: bool = False
+
+    @property
+    def is_unused(self) -> bool:
+        """True if nothing was sent in it: an actor that did not hear the answer may have it again."""
+        return self.acked_through == 0 and not self.had_stream
+
+    @property
+    def next_sequence(self) -> int:
+        """The sequence of the next chunk."""
+        return self.acked_through + 1
+
+    @property
+    def produced_steps(self) -> int:
+        """Steps taken, all behaviors together."""
+        return sum(account.produced_steps for account in self.accounts.values())
+
+
+def reasons_from(counts: Iterable[session_pb2.ReasonCount]) -> dict[str, int]:
+    """Decodes a list of counts by reason.
+
+    Raises:
+        BadRequest: a reason is no word of the books, there are too many, or a count is out of bounds.
+    """
+    found: dict[str, int] = {}
+    for count in counts:
+        if REASON_PATTERN.fullmatch(count.reason) is None:
+            raise BadRequest(f"{count.reason[:64]!r} is no reason: use lower-case letters, digits and underscores")
+        if count.steps > MAX_COUNT:
+            raise BadRequest(f"{count.steps} steps of {count.reason}: at most {MAX_COUNT} are sane")
+        found[count.reason] = found.get(count.reason, 0) + count.steps
+        if len(found) > MAX_REASONS:
+            raise BadRequest(f"more than {MAX_REASONS} different reasons in one list")
+    return found
+
+
+def reasons_to(counts: dict[str, int]) -> list[session_pb2.ReasonCount]:
+    """Encodes counts by reason, in the order of the reasons."""
+    return [session_pb2.ReasonCount(reason=reason, steps=steps) for reason, steps in sorted(counts.items())]
+
+
+def check_agents(agents: int) -> None:
+    """Refuses a number of agents that no actor can have.
+
+    Raises:
+        BadRequest: it is too large.
+    """
+    if agents > MAX_AGENTS:
+        raise BadRequest(f"{agents} agents of one behavior at one actor; at most {MAX_AGENTS} are allowed")

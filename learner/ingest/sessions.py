@@ -1,0 +1,365 @@
+"""Who takes part: sessions with a lease, an epoch that fences older openings, and a stable place in the run."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rollcast.errors import BadRequest, SessionExpired, SessionFenced, TooManySessions
+
+from learner.ingest.behaviors import Behavior, BehaviorTable
+from learner.ingest.ended import EndedSessions
+from learner.ingest.ledger import ROLLBACK, Ledger
+from learner.ingest.places import Places
+from learner.ingest.session import Account, ActorCounters, PolicyState, Session
+
+MIN_RETURN_SECONDS: Final = 60.0
+"""After a restart of the learner, its actors have at least this long to come back: they retry every 30 s at most."""
+FULL_RETRY_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """The session that an actor had before, as it reports it; see ResumeSession in session.proto."""
+
+    session_id: str
+    epoch: int
+    generation: int
+    acked_through: int
+    reports: tuple[ActorCounters, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What an actor asks for."""
+
+    actor_name: str
+    instance_id: str
+    resume: Resumption | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What it gets.
+
+    Attributes:
+        session: its place.
+        resumed: the session that was asked for goes on, and its sequence with it.
+        ended: sessions that ended because of it.
+    """
+
+    session: Session
+    resumed: bool
+    ended: tuple[Session, ...] = ()
+
+
+class SessionTable:
+    """All sessions. Every method is one transaction under the ledger's lock, so that a snapshot is one moment.
+
+    Args:
+        behaviors: what can be declared; also gives the settings.
+        ledger: the books; its lock is shared.
+        generation: of this start of the learner.
+        clock: monotonic seconds; tests give their own.
+    """
+
+    def __init__(
+        self,
+        behaviors: BehaviorTable,
+        ledger: Ledger,
+        *,
+        generation: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.generation = generation
+        self.lock = ledger.lock
+        self.clock = clock
+        self._behaviors = behaviors
+        self._ledger = ledger
+        self._lease_seconds = behaviors.service.lease_seconds
+        self._max_sessions = behaviors.service.max_sessions
+        self._sessions: dict[str, Session] = {}
+        self._places = Places()
+        self._ended = EndedSessions(ledger)
+
+    @property
+    def lease_seconds(self) -> float:
+        """How long a silent session lives."""
+        return self._lease_seconds
+
+    def live(self) -> tuple[Session, ...]:
+        """Returns the sessions whose actors are (or were, within their lease) here."""
+        with self.lock:
+            return tuple(session for session in self._sessions.values() if not session.is_awaited)
+
+    def open(self, opening: Opening) -> Opened:
+        """Gives an actor its session: the one it had, or a new one.
+
+        Opening twice with one instance id is harmless: a session in which nothing was sent yet is answered again.
+
+        Raises:
+            SessionFenced: another process has the session that was asked for.
+            TooManySessions: the table is full.
+        """
+        with self.lock:
+            known = self._resumable(opening)
+            if known is not None and opening.resume is not None:
+                return Opened(self._resume(known, opening.resume), resumed=True)
+            asked_for = opening.resume.session_id if opening.resume is not None else ""
+            twin = next((s for s in self._sessions.values() if s.instance_id == opening.instance_id), None)
+            if twin is not None and twin.is_unused and twin.replaces == asked_for:
+                twin.epoch += 1
+                self.touch(twin)
+                return Opened(twin, resumed=False)
+            ended = [self._end(old) for old in (twin, self._forerunner(opening)) if old is not None]
+            if len(self.live()) >= self._max_sessions:
+                raise TooManySessions(
+                    f"{self._max_sessions} actors are connected, the limit of this learner (rollcast.max_sessions): "
+                    "raise it, or stop another actor",
+                    retry_after_seconds=FULL_RETRY_SECONDS,
+                    metadata={"max_sessions": str(self._max_sessions)},
+                )
+            if opening.resume is not None:
+                self._settle_lost(opening.resume)
+            return Opened(self._add(opening, replaces=asked_for), resumed=False, ended=tuple(ended))
+
+    def get(self, session_id: str, epoch: int) -> Session:
+        """Returns a session to the opening that owns it.
+
+        Raises:
+            SessionExpired: there is no such session (any more).
+            SessionFenced: it was opened again since.
+            BadRequest: the epoch was never given out.
+        """
+        session = self.find(session_id)
+        if epoch < session.epoch:
+            raise SessionFenced(
+                f"epoch {epoch} of session {session_id} is fenced: the session was opened again as epoch "
+                f"{session.epoch}. Two processes may be using one session",
+                metadata={"session_id": session_id, "epoch": str(epoch), "current_epoch": str(session.epoch)},
+            )
+        if epoch > session.epoch:
+            raise BadRequest(f"epoch {epoch} of session {session_id} was never given out; it is {session.epoch}")
+        return session
+
+    def find(self, session_id: str) -> Session:
+        """Returns a session, whatever its epoch.
+
+        Raises:
+            SessionExpired: there is no such session (any more).
+        """
+        session = self._sessions.get(session_id)
+        if session is None or session.is_awaited:
+            why = "is unknown or its lease ran out" if session is None else "is of an earlier start of the learner"
+            raise SessionExpired(
+                f"session {session_id[:64]!r} {why}: open a session, and name this one in `resume`",
+                metadata={"session_id": session_id[:64]},
+            )
+        return session
+
+    def touch(self, session: Session) -> None:
+        """Renews the lease."""
+        session.last_seen = self.clock()
+        session.lease_until = session.last_seen + self._lease_seconds
+
+    def declare(self, session: Session, behavior: Behavior, team: int, agents: int) -> Account:
+        """Notes that a session plays a behavior; again is harmless."""
+        with self.lock:
+            account = session.accounts.get(behavior.index)
+            if account is None:
+                account = self._new_account(behavior, session)
+                session.accounts[behavior.index] = account
+            account.teams.add(team)
+            account.agents = max(account.agents, agents)
+            self.touch(session)
+            return account
+
+    def agents(self, behavior: str, besides: Session) -> int:
+        """Returns how many agents of a behavior act, those of one session left out."""
+        with self.lock:
+            others = (session for session in self.live() if session is not besides)
+            return sum(a.agents for session in others for a in session.accounts.values() if a.behavior == behavior)
+
+    def renew(self, session: Session, reports: Iterable[ActorCounters], policies: Iterable[PolicyState] = ()) -> None:
+        """Renews a lease and takes in what the actor reports."""
+        with self.lock:
+            self.touch(session)
+            self._take_in(session, reports)
+            session.policies = tuple(policies)
+
+    def close(self, session: Session, reports: Iterable[ActorCounters]) -> None:
+        """Ends a session on its actor's wish; takes in the last report."""
+        with self.lock:
+            self._take_in(session, reports)
+            self._end(session, said_farewell=True)
+
+    def expire(self) -> tuple[Session, ...]:
+        """Ends the sessions whose lease ran out, and returns those among them that were alive in this process."""
+        with self.lock:
+            now = self.clock()
+            late = [session for session in self._sessions.values() if session.lease_until <= now]
+            for session in late:
+                self._end(session)
+            if late:
+                self._count_unknown()
+            return tuple(session for session in late if not session.is_awaited)
+
+    def steps_taken(self, behavior_index: int) -> int:
+        """Returns the steps of a behavior that all actors took, since the run began, as far as they said."""
+        with self.lock:
+            accounts = (session.accounts.get(behavior_index) for session in self._sessions.values())
+            present = sum(account.produced_steps for account in accounts if account is not None)
+            return present + self._ended.steps_taken(behavior_index)
+
+    def state(self) -> dict[str, Any]:
+        """Returns everything as plain values, for a checkpoint. Take it under `lock`, together with the ledger's."""
+        with self.lock:
+            return {
+                "sessions": [
+                    {name: getattr(session, name) for name in _SAVED_FIELDS}
+                    | {"accounts": [account.state() for account in session.accounts.values()]}
+                    for session in self._sessions.values()
+                ],
+                "places": self._places.state(),
+                "ended": self._ended.state(),
+            }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a checkpoint: its sessions are awaited, and unknown in the books until they come back.
+
+        Load the behaviors and the ledger first.
+        """
+        with self.lock:
+            now = self.clock()
+            return_by = now + max(self._lease_seconds, MIN_RETURN_SECONDS)
+            self._places.load(state["places"])
+            self._ended.load(state["ended"])
+            for saved in state["sessions"]:
+                accounts = [Account.from_state(account) for account in saved["accounts"]]
+                session = Session(
+                    **{name: saved[name] for name in _SAVED_FIELDS},
+                    lease_until=return_by,
+                    last_seen=now,
+                    accounts={account.index: account for account in accounts},
+                    is_awaited=True,
+                )
+                self._sessions[session.session_id] = session
+            self._count_unknown()
+
+    def _resumable(self, opening: Opening) -> Session | None:
+        """Returns the session that was asked for, if it can go on."""
+        resume = opening.resume
+        session = self._sessions.get(resume.session_id) if resume is not None else None
+        if resume is None or session is None:
+            return None
+        if session.instance_id != opening.instance_id:
+            raise SessionFenced(
+                f"session {session.session_id} belongs to another process (instance {session.instance_id}): start "
+                "this actor without it",
+                metadata={"session_id": session.session_id, "instance_id": session.instance_id},
+            )
+        if resume.generation > self.generation:
+            return None  # of a run folder that is gone: its numbers mean nothing here
+        if resume.generation == self.generation and resume.acked_through > session.acked_through:
+            return None  # it claims acks that were never given
+        return session
+
+    def _resume(self, session: Session, resume: Resumption) -> Session:
+        session.epoch = max(session.epoch, resume.epoch) + 1
+        if resume.generation < self.generation:
+            session.is_rolled_back = True
+            session.acked_through = max(session.acked_through, resume.acked_through)
+            for report in resume.reports:
+                self._roll_back(session, report)
+        else:
+            self._take_in(session, resume.reports)
+        session.generation = self.generation
+        session.is_awaited = False
+        self._count_unknown()
+        self.touch(session)
+        return session
+
+    def _roll_back(self, session: Session, report: ActorCounters) -> None:
+        behavior = self._behaviors.by_index(report.behavior_index)
+        if behavior is None or report.behavior_index >= self._behaviors.restored:
+            return  # declared after the checkpoint: nobody can tell which behavior this was
+        account = session.accounts.get(behavior.index)
+        if account is None:
+            account = session.accounts[behavior.index] = self._new_account(behavior, session)
+        self._ledger.lose(behavior.name, ROLLBACK, account.roll_back(report), queued=False)
+
+    def _settle_lost(self, resume: Resumption) -> None:
+        if resume.generation > self.generation:
+            return
+        is_older = resume.generation < self.generation
+
+        def name_of(index: int) -> str | None:
+            behavior = self._behaviors.by_index(index)
+            known = behavior is not None and (not is_older or index < self._behaviors.restored)
+            return behavior.name if behavior is not None and known else None
+
+        self._ended.settle(resume.session_id, resume.reports, is_older=is_older, name_of=name_of)
+        self._count_unknown()
+
+    def _forerunner(self, opening: Opening) -> Session | None:
+        """Returns the session of an earlier process of the same name, if that process seems to be gone.
+
+        Names may repeat, so a session counts as gone only if its stream was open and broke.
+        """
+        for session in self._sessions.values():
+            is_gone = session.had_stream and not session.is_connected and not session.is_awaited
+            if is_gone and session.actor_name == opening.actor_name and session.instance_id != opening.instance_id:
+                return session
+        return None
+
+    def _add(self, opening: Opening, replaces: str) -> Session:
+        taken = {session.actor_index for session in self._sessions.values()}
+        now = self.clock()
+        session = Session(
+            session_id=secrets.token_hex(16),
+            epoch=1,
+            actor_name=opening.actor_name,
+            instance_id=opening.instance_id,
+            actor_index=self._places.find(opening.actor_name, taken),
+            generation=self.generation,
+            lease_until=now + self._lease_seconds,
+            last_seen=now,
+            replaces=replaces,
+        )
+        self._sessions[session.session_id] = session
+        return session
+
+    def _end(self, session: Session, *, said_farewell: bool = False) -> Session:
+        del self._sessions[session.session_id]
+        self._ended.add(session, said_farewell=said_farewell)
+        return session
+
+    def _new_account(self, behavior: Behavior, session: Session) -> Account:
+        return Account(
+            behavior=behavior.name,
+            index=behavior.index,
+            time_horizon=behavior.time_horizon,
+            max_chunk_bytes=self._behaviors.service.max_chunk_bytes,
+            is_byte_limited=not session.is_rolled_back,
+        )
+
+    def _take_in(self, session: Session, reports: Iterable[ActorCounters]) -> None:
+        for report in reports:
+            account = session.accounts.get(report.behavior_index)
+            if account is not None:
+                account.report(report)
+
+    def _count_unknown(self) -> None:
+        awaited = [session for session in self._sessions.values() if session.is_awaited]
+        for behavior in self._behaviors.all():
+            count = sum(behavior.index in session.accounts for session in awaited)
+            self._ledger.unknown(behavior.name, count + self._ended.unknown(behavior.name))
+
+
+_SAVED_FIELDS: Final = (
+    *("session_id", "epoch", "actor_name", "instance_id", "actor_index", "generation", "acked_through"),
+    *("replaces", "is_rolled_back"),
+)

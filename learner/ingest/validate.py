@@ -1,0 +1,123 @@
+"""Stop 5 of a step's way: what becomes of a chunk. Faults of form end the stream, faults of data cost the chunk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from rollcast.errors import MalformedChunk
+from rollcast.limits import MAX_DECODED_CHUNK_BYTES
+from rollcast.trajectories import Chunk, decode_chunk, find_data_fault
+from rollcast.v1 import trajectory_pb2
+
+from learner.ingest.behaviors import NOT_TRAINING, Behavior
+from learner.ingest.session import MAX_AGENTS, MAX_COUNT
+
+GENERATION: Final = "generation"
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationLimits:
+    """What a chunk may be.
+
+    Attributes:
+        max_chunk_bytes: encoded.
+        max_decoded_bytes: all columns after unpacking.
+    """
+
+    max_chunk_bytes: int
+    max_decoded_bytes: int = MAX_DECODED_CHUNK_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A chunk that may be queued."""
+
+    chunk: Chunk
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A chunk whose rows are refused; the stream goes on.
+
+    Attributes:
+        chunk: as it came.
+        reason: a word of the ledger.
+        steps: how many rows.
+        detail: for logs.
+    """
+
+    chunk: Chunk
+    reason: str
+    steps: int
+    detail: str
+
+
+Verdict: TypeAlias = Accepted | Rejected
+
+
+def decode(message: trajectory_pb2.Chunk, behavior: Behavior, encoded_bytes: int, limits: ValidationLimits) -> Chunk:
+    """Decodes a chunk and checks its form.
+
+    Raises:
+        MalformedChunk: a fault of form; the sender has a bug.
+    """
+    if encoded_bytes > limits.max_chunk_bytes:
+        raise MalformedChunk(
+            f"a chunk of {encoded_bytes} bytes; at most {limits.max_chunk_bytes} (ChunkLimits.max_chunk_bytes) are "
+            "allowed: seal chunks earlier",
+            metadata={"chunk_bytes": str(encoded_bytes), "max_chunk_bytes": str(limits.max_chunk_bytes)},
+        )
+    if max(message.produced_steps, message.ghost_steps) > MAX_COUNT or message.agents > MAX_AGENTS:
+        raise MalformedChunk(
+            f"counters of {message.produced_steps} produced steps, {message.ghost_steps} ghost steps and "
+            f"{message.agents} agents; at most {MAX_COUNT} steps and {MAX_AGENTS} agents are sane"
+        )
+    return decode_chunk(
+        message,
+        behavior.spec,
+        max_bytes=limits.max_decoded_bytes,
+        memory_size=behavior.memory_size,
+        memory_stride=behavior.memory_stride,
+    )
+
+
+def judge(chunk: Chunk, behavior: Behavior, generation: int, newest_version: int | None) -> Verdict:
+    """Decides whether a chunk of right form may be queued.
+
+    Args:
+        chunk: decoded.
+        behavior: its behavior.
+        generation: the learner's own.
+        newest_version: of the published policies; None before the first.
+
+    Raises:
+        MalformedChunk: its rows acted under a generation or version that does not exist yet.
+    """
+    if chunk.generation > generation:
+        raise MalformedChunk(f"generation {chunk.generation} does not exist yet; the learner's is {generation}")
+    has_no_policy = chunk.rows == 0 and chunk.generation == 0  # statistics or counters alone
+    if chunk.generation < generation and not has_no_policy:
+        detail = f"acted under generation {chunk.generation}; the learner's is {generation}"
+        return Rejected(chunk, GENERATION, chunk.rows, detail)
+    _check_version(chunk, newest_version)
+    if not behavior.training:
+        return Rejected(chunk, NOT_TRAINING, chunk.rows, f"{behavior.name} is not trained (any more)")
+    fault = find_data_fault(chunk, behavior.spec)
+    if fault is not None:
+        reason, detail = fault
+        return Rejected(chunk, reason, chunk.rows, detail)
+    return Accepted(chunk)
+
+
+def _check_version(chunk: Chunk, newest_version: int | None) -> None:
+    if newest_version is None or not chunk.rows:
+        return
+    offset = chunk.columns.get("version_offset")
+    version = chunk.base_version + (int(offset.max()) if offset is not None else 0)
+    if version > newest_version:
+        raise MalformedChunk(
+            f"rows acted under version {version}, and the newest published one is {newest_version}: check base_version "
+            "and version_offset",
+            metadata={"version": str(version), "newest_version": str(newest_version)},
+        )

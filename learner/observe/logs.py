@@ -110,9 +110,12 @@ def _for_machines() -> list[Processor]:
 
 
 def _write_traceback(out: TextIO, exc_info: ExcInfo) -> None:
-    """Writes a traceback without the values of variables (secrets among them) and without control characters."""
+    """Writes a traceback without the values of variables (secrets among them) and without control characters.
+
+    It is indented, so that no line of an error's text can pass for a log line.
+    """
     lines = "".join(traceback.format_exception(*exc_info)).splitlines()
-    out.writelines("\n" + printable(line, MAX_LOG_VALUE_CHARS) for line in lines)
+    out.writelines("\n  " + printable(line, MAX_LOG_VALUE_CHARS) for line in lines)
 
 
 def _printable_values(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

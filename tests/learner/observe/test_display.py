@@ -1,0 +1,159 @@
+"""What is shown where: on a real terminal, in a pipe, as JSON."""
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from learner.observe.display import PANEL_SECONDS, Display
+from learner.observe.view import RunView
+from tests.learner.observe.views import run_view
+
+PROGRAM = """
+import sys, time
+import structlog
+from learner.observe import logs
+from learner.observe.display import open_display
+from tests.learner.observe.views import behavior, run_view
+form = sys.argv[1]
+logs.configure(form)
+with open_display(form, 0.01) as display:
+    display.update(run_view(behavior()), now=True)
+    structlog.get_logger().info("between", number=1)
+    print("printed", flush=True)
+    display.update(run_view(behavior()), now=True)
+    exec(sys.argv[2])
+"""
+HIDE_CURSOR, SHOW_CURSOR = "\\x1b[?25l", "\\x1b[?25h"
+
+
+def on_terminal(
+    log_format: str, ending: str = "", term: str = "xterm-256color", interrupt: bool = False
+) -> tuple[str, int]:
+    """Runs the program on a pseudo-terminal; returns what the terminal got (escapes spelled out) and the exit code."""
+    parent, child = pty.openpty()
+    environ = {**os.environ, "TERM": term, "COLUMNS": "120", "LINES": "40", "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, log_format, ending], stdin=child, stdout=child, stderr=child, env=environ
+    )
+    os.close(child)
+    shown = b""
+    while True:
+        ready, _, _ = select.select([parent], [], [], 60)
+        try:
+            data = os.read(parent, 65536) if ready else b""
+        except OSError:  # the other end is closed
+            break
+        if not data:
+            break
+        shown += data
+        if interrupt and b"READY" in shown:
+            process.send_signal(signal.SIGINT)
+            interrupt = False
+    os.close(parent)
+    return shown.decode().replace("\x1b", "\\x1b"), process.wait(timeout=60)
+
+
+def test_a_terminal_gets_the_panel_and_its_cursor_back() -> None:
+    """The panel is drawn, log lines and prints appear above it, and at the end the cursor is shown again."""
+    shown, code = on_terminal("auto")
+    assert code == 0
+    assert "98,304" in shown
+    assert "between" in shown
+    assert "printed" in shown
+    assert shown.count("╭") >= 4, "two updates, and again below each of the two lines"
+    assert 0 <= shown.rindex(HIDE_CURSOR) < shown.rindex(SHOW_CURSOR)
+    assert "\\x1b[?1049h" not in shown, "the other screen is not used: the last panel stays readable"
+
+
+def test_an_interrupt_leaves_the_terminal_as_it_was() -> None:
+    """After Ctrl-C the cursor is shown again."""
+    shown, code = on_terminal("auto", "print('READY', flush=True); time.sleep(60)", interrupt=True)
+    assert code != 0
+    assert shown.rindex(HIDE_CURSOR) < shown.rindex(SHOW_CURSOR)
+
+
+@pytest.mark.parametrize(("log_format", "term"), [("json", "xterm"), ("console", "xterm"), ("auto", "dumb")])
+def test_no_panel_where_lines_are_wanted(log_format: str, term: str) -> None:
+    """JSON, console and a terminal that cannot move its cursor get lines; the cursor is left alone."""
+    shown, code = on_terminal(log_format, term=term)
+    assert code == 0
+    assert "╭" not in shown
+    assert HIDE_CURSOR not in shown
+    assert shown.count("progress") == 2
+    if log_format == "json":
+        lines = [line for line in shown.splitlines() if line and line != "printed"]
+        assert {json.loads(line)["event"] for line in lines} == {"progress", "between"}
+
+
+def test_a_pipe_gets_plain_lines() -> None:
+    """Without a terminal, auto writes lines without colours or cursor movements."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "auto", ""],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert (done.returncode, done.stdout) == (0, "printed\n")
+    assert "\x1b" not in done.stderr
+    assert done.stderr.count("progress") == 2
+
+
+class Screen:
+    """A surface that remembers, and can go away."""
+
+    def __init__(self) -> None:
+        self.shown: list[RunView] = []
+        self.closed = 0
+        self.gone = False
+
+    def show(self, view: RunView) -> None:
+        """Notes the view, unless the terminal is gone."""
+        if self.gone:
+            raise OSError(5, "Input/output error")
+        self.shown.append(view)
+
+    def close(self) -> None:
+        """Counts, and fails as a terminal does that is gone."""
+        self.closed += 1
+        if self.gone:
+            raise OSError(5, "Input/output error")
+
+
+def test_views_are_shown_at_a_steady_pace() -> None:
+    """Between two views at least the interval passes, unless one is wanted at once."""
+    now = [0.0]
+    screen = Screen()
+    display = Display(screen, 5.0, lambda: now[0])
+    for _ in range(100):
+        if display.due:
+            display.update(run_view())
+        now[0] += 0.25
+    assert len(screen.shown) == 5
+    display.update(run_view())
+    assert len(screen.shown) == 6
+    display.update(run_view())
+    assert len(screen.shown) == 6
+    display.update(run_view(), now=True)
+    assert len(screen.shown) == 7
+
+
+def test_a_terminal_that_goes_away_ends_the_display_only() -> None:
+    """The first failure closes the display; later updates and a second closing do nothing."""
+    screen = Screen()
+    with Display(screen, 0.0, time.monotonic) as display:
+        display.update(run_view())
+        screen.gone = True
+        display.update(run_view(), now=True)
+        assert not display.due
+        display.update(run_view(), now=True)
+    assert (len(screen.shown), screen.closed) == (1, 1)
+    assert PANEL_SECONDS >= 0.5, "more pictures a second would be felt by the trainer"

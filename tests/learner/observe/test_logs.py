@@ -1,0 +1,148 @@
+"""Log lines for people and for machines, in a process of their own."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from learner.observe.logs import is_terminal
+
+PREAMBLE = """
+import logging, sys, warnings
+import structlog
+from learner.observe import logs
+log = structlog.get_logger("made before the set-up")
+"""
+
+
+def run(program: str, *, stderr: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
+    """Runs a program with the preamble in a process of its own."""
+    command = [sys.executable, "-c", PREAMBLE + program]
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=60, check=False)
+
+
+def test_json_is_one_object_a_line() -> None:
+    """Own events, libraries' records, warnings and tracebacks all become JSON objects on standard error alone."""
+    done = run(
+        """
+logs.configure("json", "debug")
+log.info("actor_joined", actor="a\\nb", rate=float("nan"), nested={"x": (1, float("inf"))})
+log.debug("detail")
+logging.getLogger("grpc").warning("library says %d", 3)
+warnings.warn("careful")
+try:
+    raise ValueError("broken")
+except ValueError:
+    log.exception("trainer_failed")
+"""
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+    lines = [json.loads(line, parse_constant=pytest.fail) for line in done.stderr.splitlines()]
+    assert [line["event"] for line in lines[:3]] == ["actor_joined", "detail", "library says 3"]
+    assert (lines[0]["actor"], lines[0]["rate"], lines[0]["nested"]) == ("a\nb", None, {"x": [1, None]})
+    assert lines[2]["logger"] == "grpc"
+    assert "careful" in lines[3]["event"]
+    assert "ValueError: broken" in lines[4]["exception"]
+    assert all({"level", "timestamp"} <= set(line) for line in lines)
+
+
+def test_console_lines_carry_no_foreign_control_characters() -> None:
+    """Names, events, library messages and tracebacks from outside cannot move the cursor or forge a second line."""
+    done = run(
+        r"""
+logs.configure("console")
+evil = "\x1b[2Jx\n08:00:00 [info     ] forged"
+log.info("actor_joined", actor=evil)
+log.info(evil)
+logging.getLogger("grpc").warning(evil)
+try:
+    raise ValueError(evil)
+except ValueError:
+    log.exception("trainer_failed")
+"""
+    )
+    assert done.returncode == 0
+    assert "\x1b" not in done.stderr
+    assert not any(line.startswith("08:00:00") for line in done.stderr.splitlines())
+    assert "actor=" in done.stderr
+    assert "ValueError" in done.stderr
+
+
+def test_levels() -> None:
+    """Only what is at least as grave as the level is shown; libraries' chatter never is."""
+    done = run(
+        """
+for level in ("debug", "info", "warning", "error"):
+    logs.configure("console", level)
+    log.debug("a_debug"); log.info("an_info"); log.warning("a_warning"); log.error("an_error")
+    logging.getLogger("lib").info("library chatter")
+"""
+    )
+    words = [line.split("]")[1].strip() for line in done.stderr.splitlines()]
+    assert words == [
+        "a_debug",
+        "an_info",
+        "a_warning",
+        "an_error",
+        "an_info",
+        "a_warning",
+        "an_error",
+        "a_warning",
+        "an_error",
+        "an_error",
+    ]
+
+
+def test_bound_context_is_in_every_line() -> None:
+    """What is bound for a thread or a call is in its lines."""
+    done = run(
+        """
+logs.configure("json")
+with structlog.contextvars.bound_contextvars(session="s1"):
+    log.info("inside")
+log.info("outside")
+"""
+    )
+    assert [json.loads(line).get("session") for line in done.stderr.splitlines()] == ["s1", None]
+
+
+def test_a_terminal_that_has_gone_away_ends_nothing(tmp_path: Path) -> None:
+    """With standard error on a full device, or closed, the program goes on."""
+    program = """
+logs.configure("console")
+log.info("one"); logging.getLogger("lib").warning("two")
+sys.stderr.close()
+log.info("three"); logging.getLogger("lib").warning("four")
+print("went on")
+import os; sys.stdout.flush(); os._exit(0)
+"""
+    full = os.open("/dev/full", os.O_WRONLY)
+    try:
+        done = run(program, stderr=full)
+    finally:
+        os.close(full)
+    assert (done.returncode, done.stdout) == (0, "went on\n")
+
+
+def test_a_stream_can_be_named() -> None:
+    """Lines can go to another stream than standard error."""
+    done = run(
+        """
+logs.configure("console", stream=sys.stdout)
+log.info("here")
+"""
+    )
+    assert "here" in done.stdout
+    assert done.stderr == ""
+
+
+def test_what_is_no_terminal() -> None:
+    """A buffer and a closed file are no terminals."""
+    assert not is_terminal(io.StringIO())
+    closed = io.StringIO()
+    closed.close()
+    assert not is_terminal(closed)

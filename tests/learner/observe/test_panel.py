@@ -1,0 +1,82 @@
+"""The panel's picture, as rich draws it."""
+
+import io
+
+from rich.console import Console
+
+from learner.observe.panel import MAX_PANEL_CHARS, PanelPicture
+from learner.observe.sparkline import BARS
+from learner.observe.view import BehaviorView, RunState, RunView
+from tests.learner.observe.views import behavior, run_view
+
+
+def draw(view: RunView, *, picture: PanelPicture | None = None, width: int = 120, height: int = 50) -> str:
+    """Returns the characters of the panel."""
+    console = Console(file=io.StringIO(), width=width, height=height, color_system=None)
+    with console.capture() as capture:
+        console.print((picture or PanelPicture()).draw(view, height))
+    return capture.get()
+
+
+def test_the_panel_shows_the_run_and_each_behavior() -> None:
+    """Name, state, address, generation, uptime, actors; steps, pace, return, target, version, lag, queue, books."""
+    shown = draw(run_view(behavior()))
+    for part in (
+        "cartpole-1",
+        "training",
+        "127.0.0.1:50051",
+        "generation 3",
+        "0:01:23",
+        "2 actors",
+        "CartPole",
+        "98,304 / 200,000",
+        "4,123/s",
+        "0:00:24 left",
+        "312.4 of 475.0",
+        "480 episodes",
+        "version 24",
+        "lag 0.40",
+        "2.3e-07",
+        "50% 128.0 MiB",
+        "dropped 96 (stale, …)",
+    ):
+        assert part in shown, f"{part} is missing in\n{shown}"
+    assert "last error" not in shown
+
+
+def test_the_return_leaves_a_trail() -> None:
+    """Each picture adds the return to the little bars; a behavior without a return has none."""
+    picture = PanelPicture()
+    for step in range(8):
+        shown = draw(run_view(behavior(mean_return=float(step)), BehaviorView("New")), picture=picture)
+    assert BARS in shown
+    assert "-   0 episodes" in shown
+
+
+def test_text_from_outside_is_text() -> None:
+    """Neither markup nor control characters in a name or an error do anything."""
+    shown = draw(run_view(behavior("[red]x[/red]\x1b[2J"), last_error="[bold]lost\x07\nactor"))
+    assert "[red]x[/red]\\x1b[2J" in shown
+    assert "last error  [bold]lost\\x07\\nactor" in shown
+
+
+def test_the_panel_fits_every_terminal() -> None:
+    """No line is longer than the terminal, and on a low one behaviors shrink to a line each."""
+    many = run_view(*(behavior(f"Behavior{number}") for number in range(5)), last_error="x" * 500)
+    for width in (20, 60, 80, 300):
+        lines = draw(many, width=width).splitlines()
+        assert max(len(line) for line in lines) <= min(width, MAX_PANEL_CHARS)
+    low = draw(many, height=20).splitlines()
+    assert len(low) <= 12
+    assert sum("Behavior" in line for line in low) == 5
+
+
+def test_odd_states_draw() -> None:
+    """Every state, no behavior, no limit and numbers out of bounds all give a picture."""
+    for state in RunState:
+        assert state.value in draw(run_view(state=state))
+    over = BehaviorView("Over", env_steps_trained=11, max_steps=10, queued_bytes=9, queue_capacity_bytes=4)
+    shown = draw(run_view(over, BehaviorView("Empty", steps_per_second=float("nan"))))
+    assert "11 / 10" in shown
+    assert "225%" in shown
+    assert "no behavior yet" in draw(run_view(state=RunState.WAITING))

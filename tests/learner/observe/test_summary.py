@@ -1,0 +1,117 @@
+"""The summary of a run, on disk and on the screen."""
+
+import io
+import json
+import math
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from learner.observe.milestones import Milestones
+from learner.observe.summary import BehaviorSummary, Summary, write_summary
+from learner.observe.summary_table import print_summary
+from tests.learner.observe.views import behavior
+
+
+def summary_of(name: str, *, mean_return: float | None = 312.4, reached: bool = True) -> BehaviorSummary:
+    """Returns the summary of a behavior that took its first step 30 seconds before its target and 40 before the end."""
+    now = [0.0]
+    milestones = Milestones(lambda: now[0])
+    milestones.note_steps(8)
+    now[0] = 30.0
+    milestones.note_steps(90_000)
+    if reached:
+        milestones.note_target()
+    now[0] = 40.0
+    milestones.note_steps(98_400)
+    return BehaviorSummary.of(behavior(name, mean_return=mean_return), milestones, Path("results") / f"{name}.onnx")
+
+
+def test_one_behavior_stands_at_the_top(tmp_path: Path) -> None:
+    """Every number that scripts ask for is a top-level key, with the unit in its name."""
+    path = write_summary(tmp_path, Summary("run-1", 2, "target_return", {"CartPole": summary_of("CartPole")}))
+    assert path == tmp_path / "summary.json"
+    content = json.loads(path.read_text())
+    assert content == {
+        "run_id": "run-1",
+        "generation": 2,
+        "stop_reason": "target_return",
+        "behavior": "CartPole",
+        "env_steps_taken": 98_400,
+        "env_steps_trained": 98_304,
+        "wall_seconds": 40.0,
+        "seconds_to_target": 30.0,
+        "env_steps_to_target": 90_000,
+        "env_steps_per_second": pytest.approx(2460.0),
+        "episodes": 480,
+        "mean_return_100": 312.4,
+        "target_return": 475.0,
+        "policy_version": 24,
+        "ledger": {
+            "received": 98_400,
+            "trained": 98_304,
+            "dropped": {"stale": 90, "bad_action": 6},
+            "duplicate": 0,
+            "queued": 0,
+            "lost": {},
+            "unknown": 0,
+        },
+        "onnx_path": "results/CartPole.onnx",
+    }
+
+
+def test_several_behaviors(tmp_path: Path) -> None:
+    """With several, the first stands at the top and ``behaviors`` holds all by name."""
+    behaviors = {name: summary_of(name, reached=name == "B") for name in ("A", "B")}
+    content = json.loads(write_summary(tmp_path, Summary("run", 1, "signal", behaviors)).read_text())
+    assert content["behavior"] == "A"
+    assert content["seconds_to_target"] is None
+    assert list(content["behaviors"]) == ["A", "B"]
+    assert content["behaviors"]["B"]["seconds_to_target"] == 30.0
+    assert content["behaviors"]["A"] == {key: content[key] for key in content["behaviors"]["A"]}
+
+
+def test_a_run_without_actors(tmp_path: Path) -> None:
+    """A run that nobody joined still says how it ended, in the file and on the screen."""
+    summary = Summary("run", 1, "max_wall_seconds", {})
+    content = json.loads(write_summary(tmp_path, summary).read_text())
+    assert content == {"run_id": "run", "generation": 1, "stop_reason": "max_wall_seconds"}
+    assert "no actor came" in printed(summary)
+
+
+def test_a_mean_that_is_no_number_is_null(tmp_path: Path) -> None:
+    """The file stays strict JSON whatever an environment returned."""
+    summary = Summary("run", 1, "signal", {"A": summary_of("A", mean_return=math.nan)})
+    assert json.loads(write_summary(tmp_path, summary).read_text())["mean_return_100"] is None
+
+
+def printed(summary: Summary) -> str:
+    """Returns what the table looks like on a wide screen without colours."""
+    out = io.StringIO()
+    print_summary(summary, Console(file=out, width=120, color_system=None))
+    return out.getvalue()
+
+
+def test_the_table_shows_the_same_numbers() -> None:
+    """Steps, times, return, version, books and the model are on the screen, one column per behavior."""
+    shown = printed(Summary("run-1", 2, "target_return", {"A": summary_of("A"), "B": summary_of("B", reached=False)}))
+    rows = {line[:20].strip(): line[20:].split("  ") for line in shown.splitlines()}
+    assert "run run-1 ended: target_return" in shown
+    for label, cell in {
+        "steps taken": "98,400",
+        "steps to target": "90,000",
+        "time to target": "30.0 s",
+        "time": "40.0 s",
+        "mean return": "312.4",
+        "policy version": "24",
+        "dropped": "96 (stale 90, bad_action 6)",
+        "model": "results/A.onnx",
+    }.items():
+        assert cell in [part.strip() for part in rows[label]], f"{label}\n{shown}"
+
+
+def test_names_from_outside_are_text() -> None:
+    """Markup and control characters in names do nothing on the screen."""
+    shown = printed(Summary("run", 1, "signal", {"[red]x\x1b[2J": summary_of("A")}))
+    assert "[red]x\\x1b[2J" in shown

@@ -54,7 +54,7 @@ def _bad_action(chunk: Chunk, action: ActionSpec) -> tuple[str, str] | None:
         if detail:
             return BAD_ACTION, detail
     mask = chunk.columns.get("action_mask")
-    if mask is not None and len(mask):
+    if mask is not None and not mask.all():
         closed = np.maximum.reduceat(mask, offsets, axis=1) == 0
         if closed.any():
             return BAD_ACTION, f"column action_mask, row {_first_row(closed)}: a branch has no allowed action"
@@ -68,7 +68,7 @@ def _bad_action(chunk: Chunk, action: ActionSpec) -> tuple[str, str] | None:
 def _closed_final_mask(chunk: Chunk, offsets: NDArray[np.int32]) -> tuple[str, str] | None:
     """After a terminal state nothing needs to be allowed; elsewhere the next action is drawn under this mask."""
     mask, end = chunk.columns.get("final_action_mask"), chunk.columns.get("end")
-    if mask is None or end is None or not len(mask):
+    if mask is None or end is None or mask.all():
         return None
     closed = (np.maximum.reduceat(mask, offsets, axis=1) == 0) & (end != SegmentEnd.TERMINATED)[:, None]
     if closed.any():

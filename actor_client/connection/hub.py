@@ -1,0 +1,147 @@
+"""What the parts of the connection share: the session, the window, the behaviors, and whether to go on.
+
+Only the connection's thread writes here. The stepping thread reads single attributes, and waits on `changed`.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from rollcast import limits
+from rollcast.v1 import policy_pb2, session_pb2
+
+from actor_client.connection.gate import Gate
+from actor_client.connection.notices import Notices
+from actor_client.connection.session import Opening, RunInfo, Session
+from actor_client.connection.window import SendWindow
+from actor_client.exits import ActorError
+from actor_client.rollout.link import ChunkLimits
+
+if TYPE_CHECKING:
+    from actor_client.connection.behavior import Behavior
+
+# Numbers of behaviors above this are not believed.
+MAX_BEHAVIORS = 1024
+
+
+class Hub:
+    """The state of one connection.
+
+    Attributes:
+        address: Of the learner.
+        session: The actor's place in the run.
+        window: Chunks that are not acked.
+        run: What the learner answered; None before the first opening.
+        chunk_limits: When to send, and how much at most.
+        behaviors: By name, in the order of their declaration.
+        flowing: False while the learner drains: no steps are taken.
+        stopping: The actor shall end.
+        stop_reason: Why, for logs.
+        error: The error that ends the actor.
+        last_failure: Why the learner could not be reached.
+        reconnects: How often the connection was lost.
+        rejected: Rows that the learner refused in acks, by reason; they are acked in the books.
+        changed: Set whenever the stepping thread may have something to do.
+        sendable: Set when the sender may have something to do.
+        declared: Set when a declaration or its answer came.
+        renew_now: Set when the learner shall hear at once.
+        loadable: Set when a policy may be loaded: it came, or its behavior got a number.
+        assignment: What the learner asks the actor to do; None before it asked.
+        close_reason: Why the session is closed, for the learner.
+        close_message: See close_reason.
+        closing: Set when everything shall be sent and the session closed.
+    """
+
+    def __init__(self, address: str, session: Session) -> None:
+        self.address = address
+        self.session = session
+        self.window = SendWindow()
+        self.notices = Notices()
+        self.run: RunInfo | None = None
+        self.chunk_limits = ChunkLimits(limits.TARGET_CHUNK_BYTES, limits.MAX_CHUNK_BYTES, 0.05, 0)
+        self.behaviors: dict[str, Behavior] = {}
+        self.flowing = True
+        self.stopping = False
+        self.stop_reason = ""
+        self.error: ActorError | None = None
+        self.last_failure = ""
+        self.reconnects = 0
+        self.rejected: dict[str, int] = {}
+        self.changed = threading.Event()
+        self.sendable = asyncio.Event()
+        self.declared = asyncio.Event()
+        self.renew_now = asyncio.Event()
+        self.loadable = asyncio.Event()
+        self.closing = asyncio.Event()
+        self.assignment: policy_pb2.Assignment | None = None
+        self.close_reason: session_pb2.CloseReason.ValueType = session_pb2.CLOSE_REASON_DONE
+        self.close_message = ""
+        self._gates: dict[int, Gate] = {}
+        self._loop = asyncio.get_running_loop()
+
+    def wake(self) -> None:
+        """Tells the sender, from any thread, that there is a chunk. Without effect once the connection has ended."""
+        self.call_soon(self.sendable.set)
+
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        """Runs something in the connection's thread, from any thread or signal handler; not once it has ended."""
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(callback)
+
+    def stop(self, reason: str) -> None:
+        """Asks the stepping thread to end in good order."""
+        if not self.stopping:
+            self.stop_reason = reason
+        self.stopping = True
+        self.changed.set()
+
+    def fail(self, error: ActorError) -> None:
+        """Asks the stepping thread to end with an error."""
+        self.error = self.error or error
+        self.stop(error.message)
+
+    def gate(self, index: int) -> Gate | None:
+        """Returns the gate of a number in the present session; credit may come before the answer to a declaration."""
+        if index not in self._gates and index < MAX_BEHAVIORS:
+            self._gates[index] = Gate(self.session.generation)
+        return self._gates.get(index)
+
+    @property
+    def gates(self) -> dict[int, Gate]:
+        """All gates of the present session and generation, by number."""
+        return self._gates
+
+    def reports(self) -> list[session_pb2.ActorBooks]:
+        """Returns the books of all behaviors that have a number, as they travel."""
+        return [behavior.report() for behavior in self.behaviors.values() if behavior.index >= 0]
+
+    def by_index(self, index: int) -> "Behavior | None":
+        """Returns the behavior that has a number in the present session."""
+        return next((behavior for behavior in self.behaviors.values() if behavior.index == index), None)
+
+    def opened(self, opening: Opening, run: RunInfo) -> int:
+        """Takes over an opening; what the learner can no longer use is dropped and counted.
+
+        Returns:
+            The rows that were dropped.
+        """
+        with self.window.lock:
+            self.run = run
+            self.chunk_limits = run.limits
+            if opening is Opening.RESUMED:
+                return 0
+            reason = "session_lost" if opening is Opening.LOST else "generation"
+            dropped = self.window.clear(reason, self.session.next_sequence)
+            self._gates = {}
+            for behavior in self.behaviors.values():
+                behavior.index = -1
+                behavior.gate = Gate(run.generation)
+                behavior.newest = None
+                behavior.policy_error = ""
+                if opening is Opening.LOST:
+                    for port in behavior.ports:
+                        port.lose_session()
+        self.changed.set()
+        return dropped

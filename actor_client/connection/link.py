@@ -1,0 +1,234 @@
+"""The face of the connection: what the stepping thread calls. Implements `actor_client.rollout.link.Link`."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import structlog
+from rollcast.specs import BehaviorSpec
+from rollcast.v1 import policy_pb2, session_pb2
+
+from actor_client.connection.behavior import BehaviorPort
+from actor_client.connection.books import BooksView
+from actor_client.connection.declarations import Declaration, Declarations
+from actor_client.connection.downlink import LoadPolicy
+from actor_client.connection.endpoint import CLOSE_SECONDS
+from actor_client.connection.hub import Hub
+from actor_client.connection.keeper import Keeper, unexpected
+from actor_client.connection.session import RunInfo, Session
+from actor_client.exits import ActorError, ExitCode
+
+Answer = TypeVar("Answer")
+
+# How long the last chunks may take to be acked when the actor closes.
+FLUSH_SECONDS = 2.0
+# Reading and loading policies at the same time needs two.
+WORKERS = 2
+
+
+class LearnerLink:
+    """One actor's connection to its learner, in a background thread with an event loop of its own.
+
+    Nothing of gRPC exists before `start`, so that environments can fork or spawn processes until then.
+
+    Args:
+        address: Of the learner, HOST:PORT.
+        actor_name: For people, and for a stable actor_index.
+        load: Makes a policy from verified bytes; runs in a worker thread.
+        client_version: For the learner's log.
+        flush_seconds: How long the last chunks may take to be acked when the actor closes.
+
+    Example:
+        link = LearnerLink(address, actor_name="actor", load=Policy.load, client_version="0.1.0")
+        link.start()
+        behavior = link.declare(spec, team=0, agents=1, timeout_seconds=None)
+        ...  # step, while not link.stopping
+        link.close()
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        actor_name: str,
+        load: LoadPolicy,
+        client_version: str,
+        flush_seconds: float = FLUSH_SECONDS,
+    ) -> None:
+        self._address = address
+        self._session = Session(actor_name, client_version)
+        self._load = load
+        self._flush_seconds = flush_seconds
+        self._thread = threading.Thread(target=self._work, name="rollcast-link", daemon=True)
+        self._begun = threading.Event()
+        self._stop_early = ""
+
+    def start(self) -> None:
+        """Starts the thread; it connects and reconnects by itself from now on."""
+        self._thread.start()
+        self._begun.wait()
+        if self._stop_early:
+            self.request_stop(self._stop_early)
+
+    @property
+    def run_seed(self) -> int:
+        """The seed of the run; known after `open`."""
+        return self._hub.run.run_seed if self._hub.run is not None else 0
+
+    @property
+    def actor_index(self) -> int:
+        """Which actor of the run this is; known after `open`."""
+        return self._hub.run.actor_index if self._hub.run is not None else 0
+
+    @property
+    def stopping(self) -> bool:
+        """True once the actor shall end: a final drain, a signal, or a fatal error."""
+        return self._hub.stopping
+
+    @property
+    def stop_reason(self) -> str:
+        """Why the actor shall end, for logs."""
+        return self._hub.stop_reason
+
+    @property
+    def error(self) -> ActorError | None:
+        """The fatal error that ends the actor, if there is one."""
+        return self._hub.error
+
+    @property
+    def assignment(self) -> policy_pb2.Assignment | None:
+        """What the learner asks the actor to do; None before it asked."""
+        return self._hub.assignment
+
+    @property
+    def reconnects(self) -> int:
+        """How often the connection could not be made or was lost."""
+        return self._hub.reconnects
+
+    @property
+    def rejected(self) -> dict[str, int]:
+        """Rows that the learner refused inside acks, by reason."""
+        return dict(self._hub.rejected)
+
+    def books(self) -> dict[str, BooksView]:
+        """Returns the books of the present session by behavior."""
+        return {name: behavior.view() for name, behavior in list(self._hub.behaviors.items())}
+
+    def open(self, timeout_seconds: float | None = None) -> RunInfo:
+        """Waits for the first opening of the session.
+
+        Raises:
+            ActorError: The learner refused for good, or did not answer in time, or the actor shall stop.
+        """
+        return self._wait_for(lambda: self._hub.run, timeout_seconds)
+
+    def declare(self, spec: BehaviorSpec, team: int, agents: int, timeout_seconds: float | None) -> BehaviorPort:
+        """Declares a behavior; waits until it is answered, over breaks of the connection.
+
+        Args:
+            spec: What the behavior sees and does.
+            team: The team of the agents.
+            agents: How many agents will act.
+            timeout_seconds: How long to try; None = for ever.
+
+        Raises:
+            ActorError: The learner refused it, or did not answer in time, or the actor shall stop.
+        """
+        declaration = Declaration(spec, team, agents)
+        self._hub.call_soon(lambda: self._declarations.add(declaration))
+        return self._wait_for(lambda: declaration.port, timeout_seconds)
+
+    def wait(self, timeout_seconds: float) -> None:
+        """Returns when something changed (credit, hold, policy, stop), or after the time."""
+        self._hub.changed.wait(timeout_seconds)
+        self._hub.changed.clear()
+
+    def request_stop(self, reason: str) -> None:
+        """Asks the stepping thread to end in good order; safe in any thread and in a signal handler."""
+        if not self._begun.is_set():
+            self._stop_early = reason
+            return
+        self._hub.call_soon(lambda: self._hub.stop(reason))
+
+    def close(
+        self,
+        reason: session_pb2.CloseReason.ValueType = session_pb2.CLOSE_REASON_DONE,
+        message: str = "",
+    ) -> None:
+        """Sends what is left, closes the session with the final books, and ends the thread within seconds.
+
+        Args:
+            reason: Why the actor leaves.
+            message: For the learner's log.
+        """
+        if not self._thread.is_alive():
+            return
+        hub = self._hub
+
+        def begin() -> None:
+            hub.close_reason, hub.close_message = reason, message
+            hub.stop(message or "closed")
+            hub.closing.set()
+            hub.sendable.set()
+
+        hub.call_soon(begin)
+        self._thread.join(self._flush_seconds + 3 * CLOSE_SECONDS)
+        if self._thread.is_alive():
+            hub.call_soon(self._main.cancel)
+            self._thread.join(CLOSE_SECONDS)
+
+    def _wait_for(self, answer: Callable[[], Answer | None], timeout_seconds: float | None) -> Answer:
+        """Waits until there is an answer.
+
+        Raises:
+            ActorError: There will be none, or not in time.
+        """
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        while True:
+            found = answer()
+            if found is not None:
+                return found
+            if self._hub.error is not None:
+                raise self._hub.error
+            if self._hub.stopping:
+                raise ActorError(ExitCode.OK, f"stopped before the learner answered: {self._hub.stop_reason}")
+            left_seconds = 1.0 if deadline is None else deadline - time.monotonic()
+            if left_seconds <= 0:
+                raise self._unreachable(timeout_seconds or 0.0)
+            self.wait(min(left_seconds, 1.0))
+
+    def _unreachable(self, seconds: float) -> ActorError:
+        why = f" ({self._hub.last_failure})" if self._hub.last_failure else ""
+        return ActorError(
+            ExitCode.UNREACHABLE,
+            f"the learner at {self._address} did not answer within {seconds:g} s{why}; "
+            "check that it runs, check --learner, or wait longer with --connect-timeout",
+        )
+
+    def _work(self) -> None:
+        """The thread."""
+        asyncio.run(self._keep())
+
+    async def _keep(self) -> None:
+        """Keeps the connection until the actor closes or an error ends it."""
+        self._hub = hub = Hub(self._address, self._session)
+        self._declarations = Declarations(hub)
+        workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="rollcast-policy")
+        keeper = Keeper(hub, self._declarations, self._load, workers, self._flush_seconds)
+        self._main = asyncio.ensure_future(keeper.run())
+        self._begun.set()
+        try:
+            await self._main
+        except ActorError as error:
+            hub.fail(error)
+        except asyncio.CancelledError:
+            structlog.get_logger().info("connection_cut", reason="closing took too long")
+        except Exception as error:  # noqa: BLE001 - logged with its traceback, and ends the actor
+            structlog.get_logger().exception("connection_failed")
+            hub.fail(unexpected(error))
+        finally:
+            workers.shutdown(wait=False, cancel_futures=True)
+            hub.changed.set()

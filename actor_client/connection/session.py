@@ -1,0 +1,175 @@
+"""The session of one actor process, as a small state machine without any input or output.
+
+FRESH --opened--> OPEN --opened (resumed, same generation)--> OPEN
+                   |  --opened (resumed, another generation)--> OPEN, the window is void
+                   |  --opened (not resumed)--> OPEN as another session, the window is void
+                   `-closed--> CLOSED
+"""
+
+import enum
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import grpc
+from rollcast import limits
+from rollcast.errors import WireError
+from rollcast.v1 import session_pb2
+
+from actor_client.rollout.link import ChunkLimits
+
+# Used where the learner answers zero.
+DEFAULT_LEASE_SECONDS = 30.0
+DEFAULT_CHUNK_AGE_SECONDS = 0.05
+
+
+class Opening(enum.Enum):
+    """What an opening means for what the actor holds."""
+
+    FRESH = enum.auto()
+    """The first session of this process."""
+    RESUMED = enum.auto()
+    """The session goes on: send again what is not acked."""
+    NEW_GENERATION = enum.auto()
+    """The session goes on with a learner that was started anew: its policies and credit begin anew."""
+    LOST = enum.auto()
+    """The learner does not know the session; this is another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """What the learner answers at an opening.
+
+    Attributes:
+        run_id: The run.
+        generation: Grows with each start of the learner.
+        actor_index: Which actor of the run this is.
+        run_seed: Environment seeds follow from it.
+        behaviors: Names in the run file; empty if any name is welcome.
+        limits: What chunks may be.
+        lease_seconds: The session ends if nothing is heard for so long.
+        column_encodings: What the learner can unpack.
+        environment_settings: For simulators that take arguments.
+        engine_settings: For game engines.
+        server_version: For logs.
+    """
+
+    run_id: str
+    generation: int
+    actor_index: int
+    run_seed: int
+    behaviors: tuple[str, ...]
+    limits: ChunkLimits
+    lease_seconds: float
+    column_encodings: frozenset[str] = frozenset()
+    environment_settings: session_pb2.EnvironmentSettings = field(default_factory=session_pb2.EnvironmentSettings)
+    engine_settings: session_pb2.EngineSettings = field(default_factory=session_pb2.EngineSettings)
+    server_version: str = ""
+
+
+class Session:
+    """Names the actor's place in the run.
+
+    Args:
+        actor_name: For people, and for a stable actor_index.
+        client_version: For the learner's log.
+
+    Attributes:
+        session_id: Empty before the first opening.
+        epoch: Grows with each opening of one session.
+        generation: The learner's start at the last opening.
+        next_sequence: What the learner expected at the last opening.
+    """
+
+    def __init__(self, actor_name: str, client_version: str) -> None:
+        self._actor_name = actor_name
+        self._client_version = client_version
+        self._instance_id = str(uuid.uuid4())
+        self.session_id = ""
+        self.epoch = 0
+        self.generation = 0
+        self.next_sequence = 1
+        self._forgotten = False
+
+    def forget(self) -> None:
+        """Gives the session up, because the two sides no longer agree on its numbers; the next opening loses it."""
+        self._forgotten = True
+
+    def request(self, books: Sequence[session_pb2.ActorBooks], acked_through: int) -> session_pb2.OpenSessionRequest:
+        """Returns the message that opens the session, or resumes it after a break.
+
+        Args:
+            books: The actor's counters in this session.
+            acked_through: The last number that the learner acked.
+        """
+        request = session_pb2.OpenSessionRequest(
+            protocol_revision=limits.PROTOCOL_REVISION,
+            actor_name=self._actor_name,
+            instance_id=self._instance_id,
+            client_version=self._client_version,
+            policy_encodings=["zstd"],
+        )
+        if self.session_id and not self._forgotten:
+            request.resume.CopyFrom(
+                session_pb2.ResumeSession(
+                    session_id=self.session_id,
+                    epoch=self.epoch,
+                    generation=self.generation,
+                    acked_through=acked_through,
+                    books=books,
+                )
+            )
+        return request
+
+    def opened(self, response: session_pb2.OpenSessionResponse) -> tuple[Opening, RunInfo]:
+        """Takes over an answer.
+
+        Raises:
+            WireError: The answer names no session, or limits under which nothing can be sent.
+        """
+        if not response.session_id or not response.next_sequence or not response.generation:
+            raise _nonsense("an opening without a session, a generation or a next sequence")
+        if response.limits.max_chunk_bytes == 0:
+            raise _nonsense("an opening with max_chunk_bytes 0")
+        if not self.session_id:
+            opening = Opening.FRESH
+        elif self._forgotten or not response.resumed or response.session_id != self.session_id:
+            opening = Opening.LOST
+        elif response.generation != self.generation:
+            opening = Opening.NEW_GENERATION
+        else:
+            opening = Opening.RESUMED
+        self._forgotten = False
+        self.session_id = response.session_id
+        self.epoch = response.epoch
+        self.generation = response.generation
+        self.next_sequence = response.next_sequence
+        return opening, _run_info(response)
+
+
+def _run_info(response: session_pb2.OpenSessionResponse) -> RunInfo:
+    """Returns the answer as a value; limits are capped by what a channel carries."""
+    asked = response.limits
+    max_chunk_bytes = min(asked.max_chunk_bytes, limits.MAX_CHUNK_BYTES)
+    return RunInfo(
+        run_id=response.run_id,
+        generation=response.generation,
+        actor_index=response.actor_index,
+        run_seed=response.run_seed,
+        behaviors=tuple(response.behaviors),
+        limits=ChunkLimits(
+            target_chunk_bytes=min(asked.target_chunk_bytes or limits.TARGET_CHUNK_BYTES, max_chunk_bytes),
+            max_chunk_bytes=max_chunk_bytes,
+            max_chunk_age_seconds=asked.max_chunk_age_ms / 1000 or DEFAULT_CHUNK_AGE_SECONDS,
+            max_chunk_steps=asked.max_chunk_steps,
+        ),
+        lease_seconds=response.lease_ms / 1000 or DEFAULT_LEASE_SECONDS,
+        column_encodings=frozenset(response.column_encodings),
+        environment_settings=response.environment_settings,
+        engine_settings=response.engine_settings,
+        server_version=response.server_version,
+    )
+
+
+def _nonsense(what: str) -> WireError:
+    return WireError(f"the learner answered {what}", code=grpc.StatusCode.INTERNAL)

@@ -1,0 +1,173 @@
+"""The upload stream: chunks out; acks, credit, holds and the learner's farewell in. Stop 4 of the way of a step."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import TypeAlias
+
+import grpc
+import structlog
+from rollcast import limits
+from rollcast.errors import Draining, WireError
+from rollcast.v1 import trajectory_pb2
+
+from actor_client.connection.endpoint import FIRST_ANSWER_SECONDS, Endpoint, wire_errors
+from actor_client.connection.gate import ActiveHold
+from actor_client.connection.hub import Hub
+from actor_client.connection.tasks import first_of
+from actor_client.connection.verdicts import one_line
+
+UploadCall: TypeAlias = "grpc.aio.StreamStreamCall[trajectory_pb2.UploadRequest, trajectory_pb2.UploadResponse]"
+
+# After a drain, acks of what is under way may still come for so long.
+LAST_ACKS_SECONDS = 1.0
+
+
+class Uplink:
+    """One upload stream of the session.
+
+    Args:
+        hub: The state of the connection.
+        endpoint: Where to.
+    """
+
+    def __init__(self, hub: Hub, endpoint: Endpoint) -> None:
+        self._hub = hub
+        self._endpoint = endpoint
+        self._log = structlog.get_logger()
+
+    async def run(self) -> None:
+        """Sends and receives until the hub closes and everything is acked.
+
+        Raises:
+            WireError: The stream ended otherwise; `Draining` if the learner said so.
+        """
+        call: UploadCall = self._endpoint.trajectories.Upload()
+        try:
+            with wire_errors():
+                async with asyncio.timeout(FIRST_ANSWER_SECONDS):
+                    await self._open(call)
+                await first_of(self._receive(call), self._send(call))
+        finally:
+            call.cancel()
+
+    async def _open(self, call: UploadCall) -> None:
+        """Begins the stream and takes over where the learner wants it to begin."""
+        session = self._hub.session
+        opening = trajectory_pb2.UploadOpen(session_id=session.session_id, epoch=session.epoch)
+        await call.write(trajectory_pb2.UploadRequest(open=opening))
+        answer = await call.read()
+        if not isinstance(answer, trajectory_pb2.UploadResponse) or answer.WhichOneof("message") != "opened":
+            raise WireError("the upload was not answered with `opened`", code=grpc.StatusCode.INTERNAL)
+        try:
+            self._hub.window.rewind(answer.opened.next_sequence)
+        except ValueError as error:
+            self._hub.session.forget()
+            raise WireError(str(error), code=grpc.StatusCode.OUT_OF_RANGE) from None
+        self._grant(answer.opened.credit)
+        for index, gate in self._hub.gates.items():
+            gate.set_holds(hold for hold in answer.opened.holds if hold.behavior_index == index)
+        for hold in answer.opened.holds:
+            self._hold(hold)
+        self._hub.flowing = True
+        self._hub.changed.set()
+
+    async def _send(self, call: UploadCall) -> None:
+        """Sends what the window holds, whenever there is credit; ends the stream when the actor closes."""
+        hub = self._hub
+        try:
+            while not (hub.closing.is_set() and hub.window.empty):
+                hub.sendable.clear()
+                while (parcel := hub.window.take()) is not None:
+                    await call.write(parcel.request)
+                if not (hub.closing.is_set() and hub.window.empty):
+                    await hub.sendable.wait()
+            await call.done_writing()
+        except (grpc.RpcError, asyncio.InvalidStateError):
+            await asyncio.sleep(LAST_ACKS_SECONDS)  # the receiver is about to learn why
+            raise
+        await asyncio.sleep(LAST_ACKS_SECONDS)  # the learner ends the stream in its turn
+
+    async def _receive(self, call: UploadCall) -> None:
+        """Takes over what the learner says."""
+        while True:
+            answer = await call.read()
+            if not isinstance(answer, trajectory_pb2.UploadResponse):
+                if self._hub.closing.is_set() and self._hub.window.empty:
+                    return
+                raise WireError("the learner ended the upload", code=grpc.StatusCode.UNAVAILABLE)
+            kind = answer.WhichOneof("message")
+            if kind == "ack":
+                self._ack(answer.ack)
+            elif kind == "hold":
+                self._hold(answer.hold)
+            elif kind == "drain":
+                await self._drain(call, answer.drain)
+
+    def _ack(self, ack: trajectory_pb2.Ack) -> None:
+        """Settles chunks, takes over credit, counts refused rows."""
+        try:
+            self._hub.window.ack(ack.acked_through)
+        except ValueError as error:
+            raise WireError(str(error), code=grpc.StatusCode.INTERNAL) from None
+        self._grant(ack.credit)
+        for rejection in ack.rejections:
+            self._reject(rejection)
+        self._hub.sendable.set()
+        self._hub.changed.set()
+
+    def _grant(self, credits_: Iterable[trajectory_pb2.Credit]) -> None:
+        for credit in credits_:
+            gate = self._hub.gate(credit.behavior_index)
+            if gate is not None:
+                gate.grant(credit)
+        self._hub.sendable.set()
+
+    def _reject(self, rejection: trajectory_pb2.Rejection) -> None:
+        hub, reason = self._hub, one_line(rejection.reason, 64)
+        if len(hub.rejected) < limits.MAX_REASONS or reason in hub.rejected:
+            hub.rejected[reason] = hub.rejected.get(reason, 0) + rejection.steps
+        if (left_out := hub.notices.due("rejected")) is not None:
+            self._log.warning(
+                "rows_rejected",
+                reason=reason,
+                steps=rejection.steps,
+                detail=one_line(rejection.detail),
+                rejected_steps=sum(hub.rejected.values()),
+                left_out=left_out,
+            )
+
+    def _hold(self, hold: trajectory_pb2.Hold) -> None:
+        gate = self._hub.gate(hold.behavior_index)
+        if gate is None or not gate.apply(hold):
+            return
+        event = "learner_holds" if hold.active else "learner_releases"
+        # Lines about updates would come several times a second.
+        log = self._log.debug if hold.reason == trajectory_pb2.HOLD_REASON_UPDATING else self._log.info
+        log(event, reason=ActiveHold(hold.reason, 0).word, behavior_index=hold.behavior_index)
+        self._hub.changed.set()
+
+    async def _drain(self, call: UploadCall, drain: trajectory_pb2.Drain) -> None:
+        """Obeys the learner's farewell; after a final one the stepping thread will close the session.
+
+        Raises:
+            Draining: The learner comes back; so shall the actor.
+        """
+        hub = self._hub
+        message = one_line(drain.message)
+        hub.flowing = False
+        if drain.final:
+            self._log.info("run_finished", message=message)
+            hub.stop("the run is over")
+            return
+        self._log.info("learner_drains", message=message, retry_after_seconds=drain.retry_after_ms / 1000)
+        try:
+            async with asyncio.timeout(LAST_ACKS_SECONDS):
+                while hub.window.in_flight:
+                    answer = await call.read()
+                    if not isinstance(answer, trajectory_pb2.UploadResponse):
+                        break
+                    if answer.WhichOneof("message") == "ack":
+                        self._ack(answer.ack)
+        except (TimeoutError, grpc.RpcError):
+            pass  # what is not acked now will be sent again
+        raise Draining(message or "the learner drains", retry_after_seconds=drain.retry_after_ms / 1000)

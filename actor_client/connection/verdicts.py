@@ -1,0 +1,97 @@
+"""Which errors end the actor, and with what; all others are tried again for ever.
+
+An error ends the actor if the same attempt would fail again: the configuration is wrong, or one side has a bug. What
+time can heal (a learner that restarts, is full, or cannot be reached) never does.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import grpc
+from rollcast.errors import WireError
+
+from actor_client.exits import ActorError, ExitCode
+
+# A bug of the learner is tried again, but not in haste.
+SLOW_RETRY_SECONDS = 1.0
+
+_FATAL: Mapping[str, tuple[ExitCode, str]] = MappingProxyType(
+    {
+        "MALFORMED_CHUNK": (ExitCode.MALFORMED, "report it: the actor made a chunk that breaks the protocol"),
+        "BAD_REQUEST": (ExitCode.MALFORMED, "report it: the actor sent a message that breaks the protocol"),
+        "BAD_SPEC": (ExitCode.REFUSED, "correct the spaces of the environment"),
+        "SPEC_MISMATCH": (ExitCode.SPEC_MISMATCH, "use the environment that the run began with, or begin another run"),
+        "PROTOCOL_TOO_OLD": (ExitCode.PROTOCOL_TOO_OLD, "update the actor to the learner's release"),
+        "UNKNOWN_BEHAVIOR": (ExitCode.UNKNOWN_BEHAVIOR, "choose a behavior of the run file with --behavior"),
+        "STEP_TOO_LARGE": (ExitCode.REFUSED, "make observations smaller, or raise max_chunk_bytes in the run file"),
+        "RING_TOO_SMALL": (ExitCode.REFUSED, "use fewer agents, or give the learner a larger ring"),
+    }
+)
+
+_FATAL_CODES: Mapping[grpc.StatusCode, tuple[ExitCode, str]] = MappingProxyType(
+    {
+        grpc.StatusCode.UNAUTHENTICATED: (ExitCode.UNAUTHENTICATED, "check the actor's token"),
+        grpc.StatusCode.PERMISSION_DENIED: (ExitCode.NOT_ALLOWED, "check what the actor's token allows"),
+        grpc.StatusCode.UNIMPLEMENTED: (ExitCode.NOT_A_LEARNER, "check the address given with --learner"),
+        # gRPC itself refuses a message over the size limit in this way, without a reason.
+        grpc.StatusCode.RESOURCE_EXHAUSTED: (ExitCode.MALFORMED, "report it: a message is over the size limit"),
+    }
+)
+
+
+def fatal(error: WireError, *, opening: bool) -> ActorError | None:
+    """Returns how the actor ends because of an error, or None if the connection is to be tried again.
+
+    Args:
+        error: What a call or a stream ended with.
+        opening: It was OpenSession that failed. Fenced there means that a newer process has the session; elsewhere an
+            answer to an earlier attempt of our own may have been lost, which opening again settles.
+    """
+    if error.reason == "SESSION_FENCED":
+        return superseded(error) if opening else None
+    if error.reason:
+        found = _FATAL.get(error.reason)
+        if error.reason == "UNKNOWN_BEHAVIOR" and error.code is grpc.StatusCode.NOT_FOUND:
+            return None  # known to the run file but not declared: the next opening declares it
+        if found is None and error.code in {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}:
+            found = _FATAL_CODES[error.code]
+    else:
+        found = _FATAL_CODES.get(error.code)
+    if found is None:
+        return None
+    exit_code, next_step = found
+    return ActorError(exit_code, f"{_statement(error)}; {next_step}")
+
+
+def superseded(error: WireError) -> ActorError:
+    """Returns the end of an actor whose session another process has."""
+    return ActorError(
+        ExitCode.SUPERSEDED,
+        f"{_statement(error)}; another process took over this session, give each actor its own --name",
+    )
+
+
+def least_wait_seconds(error: WireError) -> float | None:
+    """Returns how long to wait at least: what the learner asks for, or a moment after a bug of the learner."""
+    if error.retry_after_seconds is not None:
+        return error.retry_after_seconds
+    slow = {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.DATA_LOSS}
+    return SLOW_RETRY_SECONDS if error.code in slow else None
+
+
+def describe(error: WireError) -> str:
+    """Returns one line for logs: the reason or code, and the text."""
+    return f"{error.reason or error.code.name}: {one_line(error.message)}"
+
+
+def one_line(text: str, limit: int = 500) -> str:
+    """Returns a text from outside as one line that a terminal can show."""
+    flat = " ".join(text.split())
+    return "".join(character if character.isprintable() else "?" for character in flat)[:limit]
+
+
+def _statement(error: WireError) -> str:
+    """Returns the learner's text, and those values of the metadata that it leaves out."""
+    text = one_line(error.message)
+    missing = [f"{key}: {value}" for key, value in sorted(error.metadata.items()) if value and value not in text]
+    return f"{text} ({one_line('; '.join(missing))})" if missing else text

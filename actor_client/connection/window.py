@@ -1,0 +1,198 @@
+"""Chunks that the learner has not acked: numbered when first sent, kept until acked, sent again after a break.
+
+The numbers of a session begin at 1 and have no gaps. A number is given at the first transmission, so that a chunk which
+waits for credit in bytes holds up only chunks of its own behavior, and one that is given up before it was sent leaves
+no gap.
+"""
+
+import threading
+from collections import deque
+from dataclasses import dataclass
+
+from rollcast.v1 import trajectory_pb2
+
+from actor_client.connection.books import Books
+from actor_client.connection.gate import Gate
+
+# Bytes of unacked chunks after which no more steps are taken. The learner's credit is the usual limit; this one bounds
+# memory against a learner that grants without measure.
+WINDOW_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(slots=True, eq=False)
+class Parcel:
+    """One encoded chunk on its way.
+
+    Attributes:
+        request: The message; its sequence is filled in at the first transmission.
+        gate: Credit of its behavior; chunks of one behavior are sent in order.
+        books: Where its rows are counted as unacked.
+        rows: Number of steps.
+        size_bytes: Encoded size of the chunk; what credit in bytes counts.
+        sequence: 0 until it was sent.
+    """
+
+    request: trajectory_pb2.UploadRequest
+    gate: Gate
+    books: Books
+    rows: int
+    size_bytes: int
+    sequence: int = 0
+
+
+class SendWindow:
+    """The unacked chunks of one session. The stepping thread calls `put`, the connection's thread all else.
+
+    Attributes:
+        lock: Held while the session changes, so that no chunk of the old one enters behind a `clear`.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._sent: deque[Parcel] = deque()  # numbered, oldest first
+        self._resent = 0  # how many of `_sent` the present stream has carried
+        self._waiting: deque[Parcel] = deque()  # not numbered yet
+        self._next_sequence = 1
+        self._bytes = 0
+
+    @property
+    def unacked_bytes(self) -> int:
+        """Bytes of all chunks that are kept; a plain read."""
+        return self._bytes
+
+    @property
+    def next_sequence(self) -> int:
+        """The number that the next new chunk gets."""
+        return self._next_sequence
+
+    @property
+    def acked_through(self) -> int:
+        """The last number that the learner has settled."""
+        with self.lock:
+            return self._acked_through()
+
+    @property
+    def in_flight(self) -> int:
+        """Chunks that were sent and are not acked."""
+        return len(self._sent)
+
+    @property
+    def empty(self) -> bool:
+        """Whether everything that was put in has been acked or given up."""
+        return not self._sent and not self._waiting
+
+    @property
+    def unacked_rows(self) -> int:
+        """Rows of all chunks that are kept."""
+        with self.lock:
+            return sum(parcel.rows for parcel in (*self._sent, *self._waiting))
+
+    def put(self, parcel: Parcel) -> None:
+        """Keeps a chunk until it is acked; its rows are unacked in its books already."""
+        with self.lock:
+            self._waiting.append(parcel)
+            self._bytes += parcel.size_bytes
+            parcel.gate.sealed(parcel.size_bytes)
+
+    def take(self) -> Parcel | None:
+        """Returns the chunk to send next, numbered, or None.
+
+        Chunks that a former stream carried come first. Of the others the oldest whose behavior has credit in bytes.
+        """
+        with self.lock:
+            if self._resent < len(self._sent):
+                parcel = self._sent[self._resent]
+                self._resent += 1
+                return parcel
+            blocked: set[int] = set()
+            for position, parcel in enumerate(self._waiting):
+                if id(parcel.gate) in blocked:
+                    continue
+                if not parcel.gate.admits(parcel.size_bytes):
+                    blocked.add(id(parcel.gate))
+                    continue
+                del self._waiting[position]
+                self._number(parcel)
+                return parcel
+            return None
+
+    def ack(self, through: int) -> list[Parcel]:
+        """Settles all chunks up to a number.
+
+        Returns:
+            The settled chunks, whose rows are acked now.
+
+        Raises:
+            ValueError: The number was never given out.
+        """
+        with self.lock:
+            if through >= self._next_sequence:
+                raise ValueError(f"chunk {through} is acked, but the last one sent is {self._next_sequence - 1}")
+            return self._settle(through)
+
+    def rewind(self, next_sequence: int) -> list[Parcel]:
+        """Begins a new stream of the same session.
+
+        Args:
+            next_sequence: What the learner expects; everything below is acked, the rest will be sent again.
+
+        Returns:
+            The settled chunks.
+
+        Raises:
+            ValueError: A chunk of this number is not here any more, or was never sent.
+        """
+        with self.lock:
+            if not self._acked_through() < next_sequence <= self._next_sequence:
+                raise ValueError(
+                    f"the learner expects chunk {next_sequence}; {self._acked_through() + 1} to {self._next_sequence} "
+                    "can be sent"
+                )
+            settled = self._settle(next_sequence - 1)
+            self._resent = 0
+            return settled
+
+    def clear(self, reason: str, next_sequence: int) -> int:
+        """Gives up everything, and goes on with another number.
+
+        Args:
+            reason: The word of the books.
+            next_sequence: The number of the next new chunk.
+
+        Returns:
+            The rows that were dropped.
+        """
+        with self.lock:
+            dropped = [*self._sent, *self._waiting]
+            self._sent.clear()
+            self._waiting.clear()
+            self._resent = 0
+            self._bytes = 0
+            self._next_sequence = next_sequence
+            for parcel in dropped:
+                parcel.books.drop(reason, parcel.rows)
+            return sum(parcel.rows for parcel in dropped)
+
+    def _acked_through(self) -> int:
+        return self._sent[0].sequence - 1 if self._sent else self._next_sequence - 1
+
+    def _number(self, parcel: Parcel) -> None:
+        parcel.sequence = self._next_sequence
+        chunk = parcel.request.chunk
+        chunk.sequence = parcel.sequence
+        estimated_bytes, parcel.size_bytes = parcel.size_bytes, chunk.ByteSize()
+        parcel.gate.sent(estimated_bytes, parcel.size_bytes)
+        self._bytes += parcel.size_bytes - estimated_bytes
+        self._next_sequence += 1
+        self._sent.append(parcel)
+        self._resent += 1
+
+    def _settle(self, through: int) -> list[Parcel]:
+        settled: list[Parcel] = []
+        while self._sent and self._sent[0].sequence <= through:
+            parcel = self._sent.popleft()
+            parcel.books.acked(parcel.rows)
+            self._bytes -= parcel.size_bytes
+            settled.append(parcel)
+        self._resent = max(0, self._resent - len(settled))
+        return settled

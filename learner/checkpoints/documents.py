@@ -1,0 +1,137 @@
+"""Checkpoint files: what may be in one, and how one is read that may be damaged, foreign or hostile.
+
+A file is a zip archive as torch writes it, with a dictionary of plain values and tensors. Nothing in it is code:
+reading uses torch's restricted loader. torch does not compare the archive's checksums when it loads, so that a flipped
+bit in a weight would go unnoticed; they are compared here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from learner.files import WriteFailed
+
+FORMAT = 1
+
+_PLAIN_TYPES = frozenset({type(None), bool, int, float, str, bytes})
+
+
+class CheckpointFailed(Exception):  # noqa: N818 - the protocol's name for it
+    """A checkpoint could not be written; the one before it is intact, and training can go on."""
+
+
+class BadCheckpoint(Exception):  # noqa: N818 - after its exit code
+    """A file is not a checkpoint that can be used.
+
+    Args:
+        path: the file.
+        reason: what is wrong with it, in words that follow its name.
+    """
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path} {reason}")
+        self.path = path
+        self.reason = reason
+
+
+def plain(value: Any, where: str = "state") -> Any:
+    """Returns a copy that can be written and read back: plain values, and tensors on the CPU without their graph.
+
+    A tensor that is a view of a larger one is copied, for torch would write the larger one.
+
+    Raises:
+        TypeError: something else is in it (a numpy number, an enum, an object); the message says where.
+    """
+    if type(value) in _PLAIN_TYPES:
+        return value
+    if isinstance(value, torch.Tensor):
+        tensor = value.detach().cpu()
+        whole = tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
+        return tensor if whole else tensor.clone(memory_format=torch.contiguous_format)
+    if isinstance(value, Mapping):
+        for key in value:
+            if type(key) not in (str, int):
+                raise TypeError(
+                    f"{where} has the key {key!r} of type {type(key).__name__}; only str and int can be saved"
+                )
+        return {key: plain(item, f"{where}[{key!r}]") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        items = [plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
+        return items if isinstance(value, list) else tuple(items)
+    raise TypeError(f"{where} is a {type(value).__module__}.{type(value).__qualname__}, which cannot be saved")
+
+
+def encode_document(kind: str, content: Mapping[str, Any]) -> bytes:
+    """Makes the bytes of a checkpoint file.
+
+    Args:
+        kind: what it is a checkpoint of; checked on reading.
+        content: plain values and tensors; see `plain`.
+
+    Raises:
+        TypeError: there is something else in it.
+    """
+    buffer = io.BytesIO()
+    # In memory first: torch answers a full disk with an error of its own that does not name it.
+    torch.save({"format": FORMAT, "kind": kind, **plain(content)}, buffer)
+    return buffer.getvalue()
+
+
+@contextlib.contextmanager
+def saving(path: Path) -> Iterator[None]:
+    """Turns whatever the file system refuses inside the block into `CheckpointFailed`.
+
+    Args:
+        path: what is saved, for the message.
+    """
+    try:
+        yield
+    except WriteFailed as error:
+        raise CheckpointFailed(str(error)) from error
+    except OSError as error:
+        raise CheckpointFailed(str(WriteFailed(path, error))) from error
+
+
+def read_document(path: Path, kind: str) -> dict[str, Any]:
+    """Reads a checkpoint file.
+
+    Raises:
+        BadCheckpoint: it is missing, damaged, of another program or version, or of another kind.
+    """
+    _check_archive(path)
+    try:
+        document = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # whatever a file that somebody else made can provoke in the loader
+        raise BadCheckpoint(path, f"is not a checkpoint of Rollcast ({type(error).__name__} while reading)") from error
+    if not isinstance(document, dict) or not isinstance(document.get("format"), int):
+        raise BadCheckpoint(path, "is not a checkpoint of Rollcast (it has no format number)")
+    if document["format"] != FORMAT:
+        found = document["format"]
+        raise BadCheckpoint(path, f"has format {found}, this version of Rollcast reads format {FORMAT}")
+    if document.get("kind") != kind:
+        raise BadCheckpoint(path, f"is a checkpoint of kind {document.get('kind')!r}, not {kind!r}")
+    return document
+
+
+def _check_archive(path: Path) -> None:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            unpacked_bytes = sum(entry.file_size for entry in archive.infolist())
+            if unpacked_bytes > path.stat().st_size:  # torch stores and does not compress
+                raise BadCheckpoint(path, f"is not a checkpoint of Rollcast (it unpacks to {unpacked_bytes} bytes)")
+            damaged = archive.testzip()
+    except FileNotFoundError as error:
+        raise BadCheckpoint(path, "does not exist") from error
+    except OSError as error:
+        raise BadCheckpoint(path, f"cannot be read: {error.strerror or error}") from error
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError) as error:
+        raise BadCheckpoint(path, "is damaged, or not a checkpoint of Rollcast (no readable archive)") from error
+    if damaged is not None:
+        raise BadCheckpoint(path, f"is damaged (the checksum of {damaged} is wrong)")

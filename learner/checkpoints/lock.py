@@ -1,0 +1,58 @@
+"""One learner in one run folder."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+
+import structlog
+
+from learner.exits import ExitCode, UserError
+
+LOCK_NAME = ".lock"
+
+log = structlog.get_logger(__name__)
+
+
+class FolderLock:
+    """Held from construction to `release`, or to the death of the process, however it dies.
+
+    The lock is on an open file, not on the existence of one, so nothing has to be cleaned up after a crash.
+
+    Args:
+        folder: the run folder; it exists.
+
+    Raises:
+        UserError: another process holds it.
+        OSError: the folder cannot be written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        path = folder / LOCK_NAME
+        self._descriptor: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._refuse_or_go_on(folder, error)
+            return
+        os.ftruncate(self._descriptor, 0)
+        os.write(self._descriptor, f"{os.getpid()}\n".encode("ascii"))
+
+    def release(self) -> None:
+        """Lets others in. Calling it again does nothing."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _refuse_or_go_on(self, folder: Path, error: OSError) -> None:
+        if self._descriptor is None or error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+            # Some network file systems have no locks; that must not forbid results on them.
+            log.warning("the run folder cannot be locked, so start no second learner in it", folder=str(folder))
+            return
+        holder = os.pread(self._descriptor, 20, 0).decode("ascii", "replace").strip()
+        self.release()
+        who = f"another learner (process {holder})" if holder.isdecimal() else "another learner"
+        message = f"{who} is running in {folder}: stop it first, or choose another --run-id"
+        raise UserError(ExitCode.RUN_FOLDER_EXISTS, message)

@@ -1,0 +1,275 @@
+"""Writes and finds the checkpoints of a run.
+
+Two kinds: the *run state*, one file for everything, from which a restarted learner goes on (weights, optimizers,
+ledger and sessions of one moment); and *behavior checkpoints*, one per behavior and interval, which people keep, load
+into Unity, and start other runs from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from learner.checkpoints.documents import (
+    BadCheckpoint,
+    encode_document,
+    read_document,
+    saving,
+)
+from learner.checkpoints.names import safe_name
+from learner.checkpoints.runfolder import RunFolder
+from learner.checkpoints.status import CheckpointEntry, TrainingStatus
+from learner.exits import ExitCode, UserError
+from learner.files import write_file
+
+_RUN_STATE_KIND = "run_state"
+_BEHAVIOR_KIND = "behavior"
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """Everything a restart needs, of one moment. Plain values and tensors only (`documents.plain`).
+
+    Attributes:
+        generation: the learner's start that wrote it.
+        ledger: `learner.ingest.ledger.Ledger.state`.
+        sessions: the session table's state.
+        behaviors_table: the behavior table's state.
+        trainers: the state of each trainer, by behavior name.
+        extra: what else a run keeps (lessons, counters), by the name of its owner.
+    """
+
+    generation: int
+    ledger: Mapping[str, Any]
+    sessions: Mapping[str, Any]
+    behaviors_table: Mapping[str, Any]
+    trainers: Mapping[str, Any]
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+_RUN_STATE_PARTS = ("ledger", "sessions", "behaviors_table", "trainers", "extra")
+
+
+@dataclass(frozen=True, slots=True)
+class BehaviorCheckpoint:
+    """One behavior at one step.
+
+    Attributes:
+        behavior: its name.
+        step: trainer steps.
+        state: what the trainer's ``state_dict`` returned.
+    """
+
+    behavior: str
+    step: int
+    state: Mapping[str, Any]
+
+
+class CheckpointStore:
+    """The checkpoints of one run.
+
+    Args:
+        folder: the run's folder, open.
+        wall_clock: seconds since the epoch, for the list of checkpoints.
+    """
+
+    def __init__(self, folder: RunFolder, *, wall_clock: Callable[[], float] = time.time) -> None:
+        self.folder = folder
+        # A run that starts anew in an old folder lists, and later deletes, only checkpoints of its own.
+        self.status = TrainingStatus.load(folder.training_status) if folder.resuming else TrainingStatus()
+        self._wall_clock = wall_clock
+        self._saved_here: dict[str, CheckpointEntry] = {}
+
+    def save_run_state(self, state: RunState) -> Path:
+        """Writes the run state; the one before it stays as ``run_state.previous.pt``.
+
+        Raises:
+            CheckpointFailed: it cannot be written; both old files are intact.
+            TypeError: something in it cannot be saved.
+        """
+        content = {"generation": state.generation, **{part: getattr(state, part) for part in _RUN_STATE_PARTS}}
+        data = encode_document(_RUN_STATE_KIND, content)
+        path = self.folder.run_state
+        with saving(path):
+            write_file(path, data, keep=self.folder.previous_run_state)
+        return path
+
+    def load_run_state(self) -> RunState | None:
+        """Reads the run state, or the one before it with a warning, where the newest is damaged.
+
+        Returns:
+            None where there is neither.
+
+        Raises:
+            UserError: ``BAD_CHECKPOINT``: there is one, and none can be read.
+        """
+        problems = []
+        for path in (self.folder.run_state, self.folder.previous_run_state):
+            if not path.exists():
+                continue
+            try:
+                state = _read_run_state(path)
+            except BadCheckpoint as error:
+                problems.append(error)
+                continue
+            self._note_fallback(path, problems)
+            return state
+        if not problems:
+            return None
+        raise UserError(
+            ExitCode.BAD_CHECKPOINT,
+            f"{problems[0]}: put back a copy of it, or start anew with --force"
+            f" (--initialize-from=RUN starts from the weights of another run's checkpoint.pt)",
+            [str(problem) for problem in problems],
+        )
+
+    def save_behavior(
+        self,
+        behavior: str,
+        *,
+        step: int,
+        state: Mapping[str, Any],
+        reward: float | None,
+        keep_checkpoints: int,
+        export: Callable[[Path], object] | None = None,
+    ) -> Path:
+        """Writes ``<Behavior>-<step>.pt``, the model beside it, ``checkpoint.pt`` and the status; deletes the oldest.
+
+        Args:
+            behavior: its name.
+            step: trainer steps; a checkpoint of the same step is replaced.
+            state: what the trainer's ``state_dict`` returned.
+            reward: mean episode return since the last update, None if no episode ended.
+            keep_checkpoints: how many stay, the oldest steps go first; 0 or less keeps all.
+            export: writes the model to the path it is given. If it fails there is no model, and a warning.
+
+        Raises:
+            CheckpointFailed: a file cannot be written; older checkpoints are intact.
+            TypeError: something in the state cannot be saved.
+        """
+        data = encode_document(_BEHAVIOR_KIND, {"behavior": behavior, "step": step, "state": state})
+        with saving(self.folder.path):
+            path, model = (self.folder.checkpoint(behavior, step, suffix) for suffix in (".pt", ".onnx"))
+            write_file(path, data)
+            write_file(self.folder.newest_checkpoint(behavior), data)
+            model.unlink(missing_ok=True)
+        if export is not None:
+            _export(export, model)
+        files = [str(file) for file in (model, path) if file.exists()]
+        entry = CheckpointEntry(step, files[0], reward, self._wall_clock(), tuple(files[1:]))
+        self._saved_here[behavior] = entry
+        self._list(behavior, entry, keep_checkpoints)
+        return path
+
+    def finish_behavior(self, behavior: str) -> Path | None:
+        """Copies the model of the newest checkpoint to ``<Behavior>.onnx`` and notes it as the final one.
+
+        Returns:
+            The copy; None where there is no model.
+
+        Raises:
+            CheckpointFailed: it cannot be written.
+        """
+        # A run that was resumed from an older state may list steps that it has not reached again.
+        newest = self._saved_here.get(behavior) or next(reversed(self.status.checkpoints(behavior)), None)
+        if newest is None:
+            return None
+        model = self.folder.checkpoint(behavior, newest.steps, ".onnx")
+        target = self.folder.final_model(behavior) if model.exists() else None
+        if target is not None:
+            with saving(target):
+                write_file(target, model.read_bytes())
+        files = newest.auxillary_file_paths if target is not None else ()
+        final = str(target or newest.file_path)
+        self.status.set_final(behavior, CheckpointEntry(newest.steps, final, newest.reward, self._wall_clock(), files))
+        self.save_status()
+        return target
+
+    def save_status(self) -> None:
+        """Writes ``training_status.json``.
+
+        Raises:
+            CheckpointFailed: it cannot be written.
+        """
+        with saving(self.folder.training_status):
+            self.status.write(self.folder.run_logs / self.folder.training_status.name)
+
+    def load_initial(self, behavior: str, init_path: str | None = None) -> BehaviorCheckpoint | None:
+        """Reads what a behavior of a new run starts from: another run's weights and optimizer.
+
+        The trainer that takes the state over sets its step to 0.
+
+        Args:
+            behavior: its name.
+            init_path: the setting of that name: a ``.pt`` file, or the name of one in the other run's folder.
+
+        Returns:
+            None where nothing was asked for, or this run is resumed.
+
+        Raises:
+            UserError: ``BAD_CHECKPOINT``: the file is missing or cannot be read.
+        """
+        if self.folder.resuming:
+            return None
+        source = self.folder.initialize_from
+        if init_path is None and source is None:
+            return None
+        path = Path(init_path or "checkpoint.pt")
+        if source is not None and path.name == str(path):
+            path = source / safe_name(behavior) / path
+        try:
+            document = read_document(path, _BEHAVIOR_KIND)
+            if not isinstance(document.get("state"), dict) or type(document.get("step")) is not int:
+                raise BadCheckpoint(path, "holds no trainer state")
+        except BadCheckpoint as error:
+            message = f"behavior {behavior!r} cannot start from {error}: name another run or file, or leave it out"
+            raise UserError(ExitCode.BAD_CHECKPOINT, message) from error
+        return BehaviorCheckpoint(str(document.get("behavior")), document["step"], document["state"])
+
+    def _list(self, behavior: str, entry: CheckpointEntry, keep_checkpoints: int) -> None:
+        """Adds a checkpoint to the list and takes the oldest others off it, files and all."""
+        others = [other for other in self.status.checkpoints(behavior) if other.steps != entry.steps]
+        surplus = max(len(others) + 1 - keep_checkpoints, 0) if keep_checkpoints > 0 else 0
+        self.status.set_checkpoints(behavior, sorted([*others[surplus:], entry], key=lambda listed: listed.steps))
+        self.save_status()
+        with saving(self.folder.path):
+            for old in others[:surplus]:  # after the list was written, so that it never names what is not there
+                for suffix in (".pt", ".onnx"):
+                    self.folder.checkpoint(behavior, old.steps, suffix).unlink(missing_ok=True)
+
+    def _note_fallback(self, used: Path, problems: list[BadCheckpoint]) -> None:
+        """Moves a damaged newest state aside: at the next save it would else replace the good one before it."""
+        for problem in problems:
+            aside = problem.path.with_name("run_state.damaged.pt")
+            with contextlib.suppress(OSError):
+                problem.path.replace(aside)
+            log.warning(
+                "resuming from the state before the newest", reason=str(problem), used=str(used), kept=str(aside)
+            )
+        if used == self.folder.previous_run_state and not problems:
+            log.warning("resuming from the state before the newest", reason=f"{self.folder.run_state} is missing")
+
+
+def _export(export: Callable[[Path], object], model: Path) -> None:
+    try:
+        export(model)
+    except Exception as error:  # noqa: BLE001 - a model that cannot be exported costs the model, never the run
+        log.warning("the model could not be exported", file=str(model), reason=f"{type(error).__name__}: {error}")
+
+
+def _read_run_state(path: Path) -> RunState:
+    document = read_document(path, _RUN_STATE_KIND)
+    generation = document.get("generation")
+    parts = {part: document.get(part) for part in _RUN_STATE_PARTS}
+    missing = [name for name, value in parts.items() if not isinstance(value, dict)]
+    if type(generation) is not int or missing:
+        raise BadCheckpoint(path, f"is incomplete (no {', '.join(missing) or 'generation'})")
+    return RunState(generation, **{name: value for name, value in parts.items() if isinstance(value, dict)})

@@ -1,0 +1,162 @@
+"""Checkpoint files: what goes in, and what is refused coming out."""
+
+from __future__ import annotations
+
+import enum
+import io
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from learner.checkpoints.documents import BadCheckpoint, encode_document, plain, read_document
+from learner.files import write_file
+
+
+class Color(enum.IntEnum):
+    """An enum, which cannot be saved."""
+
+    RED = 1
+
+
+class Bomb:
+    """An object whose unpickling would run code."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (Path("/tmp/rollcast-bomb"),))  # noqa: S108 - it must never come to be
+
+
+def save(path: Path, content: dict[str, Any], kind: str = "test") -> Path:
+    """Writes a checkpoint file."""
+    write_file(path, encode_document(kind, content))
+    return path
+
+
+def test_what_is_saved_comes_back(tmp_path: Path) -> None:
+    """Plain values, tensors of any type, an optimizer's state: all equal after the round trip."""
+    layer = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.Adam(layer.parameters())
+    layer(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    content = {
+        "none": None,
+        "numbers": [1, 2.5, True, (3, "x")],
+        "bytes": b"\0\xff",
+        "tensors": {"half": torch.ones(2, dtype=torch.bfloat16), "empty": torch.zeros(0), "scalar": torch.tensor(3)},
+        "weights": layer.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        7: "integer keys",
+    }
+    read = read_document(save(tmp_path / "x.pt", content), "test")  # type: ignore[arg-type]
+    assert read["numbers"] == [1, 2.5, True, (3, "x")]
+    assert read["tensors"]["half"].dtype == torch.bfloat16
+    assert torch.equal(read["weights"]["weight"], layer.weight)
+    assert torch.equal(read["optimizer"]["state"][0]["exp_avg"], optimizer.state_dict()["state"][0]["exp_avg"])
+    assert read[7] == "integer keys"  # type: ignore[index]
+    torch.optim.Adam(layer.parameters()).load_state_dict(read["optimizer"])
+
+
+def test_a_view_does_not_drag_its_whole_storage_along() -> None:
+    """A slice of a large tensor costs the bytes of the slice."""
+    large = torch.zeros(1_000_000)
+    assert len(encode_document("test", {"slice": large[:10]})) < 10_000
+    assert plain(large[::2]).shape == (500_000,)
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        (np.float64(1.0), "numpy"),
+        (np.zeros(2), "ndarray"),
+        (Color.RED, "Color"),
+        ({1, 2}, "set"),
+        (object(), "object"),
+        ({2.5: 1}, "key 2.5"),
+    ],
+)
+def test_what_could_not_be_read_back_is_not_written(value: object, named: str) -> None:
+    """A value the restricted loader would refuse is refused when saving, with the place where it is."""
+    with pytest.raises(TypeError, match=r"state\['a'\]\[0\].*") as caught:
+        encode_document("test", {"a": [value]})
+    assert named in str(caught.value)
+
+
+def test_flipped_bits_are_noticed(tmp_path: Path) -> None:
+    """Whichever bit flips, the file is refused, or the bit did not matter: never do other values come back."""
+    weights = torch.arange(512.0)
+    path = save(tmp_path / "x.pt", {"weights": weights, "step": 7})
+    good = path.read_bytes()
+    weights_at = good.index(weights.numpy().tobytes())
+    refused = 0
+    for position in range(0, len(good), 13):
+        bad = bytearray(good)
+        bad[position] ^= 1 << position % 8
+        path.write_bytes(bad)
+        try:
+            read = read_document(path, "test")
+        except BadCheckpoint:
+            refused += 1
+        else:
+            assert not weights_at <= position < weights_at + 4 * 512
+            assert torch.equal(read["weights"], weights)
+            assert read["step"] == 7
+    assert refused > 2048 // 13
+
+
+@pytest.mark.parametrize("kept", [0, 1, 100, 5000, -1])
+def test_a_cut_file_is_noticed(tmp_path: Path, kept: int) -> None:
+    """A file that ends early is damaged, wherever it ends."""
+    path = save(tmp_path / "x.pt", {"weights": torch.arange(4096.0)})
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(BadCheckpoint, match="is damaged, or not a checkpoint"):
+        read_document(path, "test")
+
+
+def test_code_in_a_file_is_not_run(tmp_path: Path) -> None:
+    """A file that holds an object with code is refused, and the code does not run."""
+    buffer = io.BytesIO()
+    torch.save({"format": 1, "kind": "test", "bomb": Bomb()}, buffer)
+    (tmp_path / "x.pt").write_bytes(buffer.getvalue())
+    with pytest.raises(BadCheckpoint, match="not a checkpoint of Rollcast"):
+        read_document(tmp_path / "x.pt", "test")
+    (tmp_path / "y.pt").write_bytes(pickle.dumps(Bomb()))
+    with pytest.raises(BadCheckpoint):
+        read_document(tmp_path / "y.pt", "test")
+    assert not Path("/tmp/rollcast-bomb").exists()  # noqa: S108 - see Bomb
+
+
+def test_an_archive_that_unpacks_to_much_more_is_refused(tmp_path: Path) -> None:
+    """Torch does not compress; an archive that does could fill the memory."""
+    path = tmp_path / "x.pt"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", bytes(10_000_000))
+    with pytest.raises(BadCheckpoint, match="10000000 bytes"):
+        read_document(path, "test")
+
+
+def test_foreign_files_are_told_apart(tmp_path: Path) -> None:
+    """Other programs' files, newer formats and other kinds each have a message of their own."""
+    path = tmp_path / "x.pt"
+    torch.save({"Policy": {}, "global_step": torch.tensor(1)}, path)
+    with pytest.raises(BadCheckpoint, match="no format number"):
+        read_document(path, "test")
+    torch.save([1, 2], path)
+    with pytest.raises(BadCheckpoint, match="no format number"):
+        read_document(path, "test")
+    torch.save({"format": 2, "kind": "test"}, path)
+    with pytest.raises(BadCheckpoint, match="has format 2, this version of Rollcast reads format 1"):
+        read_document(path, "test")
+    with pytest.raises(BadCheckpoint, match="of kind 'behavior', not 'run_state'"):
+        read_document(save(path, {}, kind="behavior"), "run_state")
+
+
+def test_missing_and_unreadable_files_are_named(tmp_path: Path) -> None:
+    """A file that is not there, or is a folder, is reported with its path."""
+    with pytest.raises(BadCheckpoint, match=r"x\.pt does not exist"):
+        read_document(tmp_path / "x.pt", "test")
+    with pytest.raises(BadCheckpoint, match="cannot be read: Is a directory"):
+        read_document(tmp_path, "test")

@@ -1,0 +1,249 @@
+"""The folder of a run: who may use it, and when."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from learner.checkpoints.runfolder import RunFolder, open_run_folder
+from learner.exits import ExitCode, UserError
+
+HOLDER = """
+import sys, time
+from learner.checkpoints.runfolder import open_run_folder
+folder = open_run_folder(sys.argv[1], "run", resume="auto")
+print(folder.next_generation(), flush=True)
+time.sleep(600)
+"""
+
+
+def run(results: Path, *files: str) -> Path:
+    """Makes a run folder with files in it, as an ended learner leaves it."""
+    with open_run_folder(results, "run", resume="auto") as folder:
+        folder.next_generation()
+        for name in files:
+            (folder.path / name).parent.mkdir(exist_ok=True)
+            (folder.path / name).write_bytes(b"x")
+    return folder.path
+
+
+def refused(results: Path, **flags: object) -> UserError:
+    """Opens the run folder, which must fail, and returns the error."""
+    with pytest.raises(UserError) as caught:
+        open_run_folder(results, "run", **flags)  # type: ignore[arg-type]
+    return caught.value
+
+
+def test_a_new_run_is_made(tmp_path: Path) -> None:
+    """The folder is made with its parents, and there is nothing to resume."""
+    with open_run_folder(tmp_path / "a" / "b", "run") as folder:
+        assert folder.path == tmp_path / "a" / "b" / "run"
+        assert folder.path.is_dir()
+        assert folder.run_id == "run"
+        assert not folder.resuming
+        assert folder.next_generation() == 1
+
+
+def test_an_old_run_is_not_written_over(tmp_path: Path) -> None:
+    """A folder with a run in it needs a flag, and the message names them."""
+    run(tmp_path, "run_state.pt")
+    error = refused(tmp_path)
+    assert error.exit_code == ExitCode.RUN_FOLDER_EXISTS
+    assert all(flag in error.message for flag in ("--resume", "--force", "--run-id"))
+    assert "\n" not in error.message
+
+
+def test_a_failed_start_is_no_run(tmp_path: Path) -> None:
+    """A learner that ended before it did anything (a port in use) can be started again without flags."""
+    with open_run_folder(tmp_path, "run") as folder:
+        folder.next_generation()
+        folder.write_configuration({"behaviors": {}}, {})
+    with open_run_folder(tmp_path, "run") as folder:
+        assert folder.next_generation() == 2
+
+
+@pytest.mark.parametrize("resume", [True, "auto"])
+@pytest.mark.parametrize("state", ["run_state.pt", "run_state.previous.pt"])
+def test_a_run_is_resumed(tmp_path: Path, resume: bool, state: str) -> None:
+    """With a state, the newest or the one before it, both forms of the flag resume."""
+    run(tmp_path, state)
+    with open_run_folder(tmp_path, "run", resume=resume) as folder:
+        assert folder.resuming
+        assert folder.next_generation() == 2
+
+
+def test_a_missing_run_is_not_resumed(tmp_path: Path) -> None:
+    """The message says which runs are there; nothing is made."""
+    (tmp_path / "other").mkdir()
+    error = refused(tmp_path, resume=True)
+    assert error.exit_code == ExitCode.NOTHING_TO_RESUME
+    assert "'run'" in error.message
+    assert "other" in error.message
+    assert not (tmp_path / "run").exists()
+    assert refused(tmp_path / "nowhere", resume=True).exit_code == ExitCode.NOTHING_TO_RESUME
+
+
+def test_a_run_without_a_state_is_not_resumed(tmp_path: Path) -> None:
+    """A run that ended before its first update has nothing to go on from: an error, but not with auto."""
+    run(tmp_path, "Walker/events.out.tfevents.1")
+    error = refused(tmp_path, resume=True)
+    assert error.exit_code == ExitCode.NOTHING_TO_RESUME
+    assert "--resume=auto" in error.message
+    with open_run_folder(tmp_path, "run", resume="auto") as folder:
+        assert not folder.resuming
+    with open_run_folder(tmp_path, "new", resume="auto") as folder:
+        assert not folder.resuming
+
+
+def test_force_starts_anew_and_keeps_files(tmp_path: Path) -> None:
+    """TensorBoard's files go, checkpoints stay, the old state is set aside, and the generation still grows."""
+    path = run(tmp_path, "run_state.pt", "run_state.previous.pt", "W/W-5.pt", "W/events.out.tfevents.1", "W/x.csv")
+    with open_run_folder(tmp_path, "run", force=True) as folder:
+        assert not folder.resuming
+        assert folder.next_generation() == 2
+    assert (path / "W" / "W-5.pt").exists()
+    assert (path / "W" / "x.csv").exists()
+    assert not (path / "W" / "events.out.tfevents.1").exists()
+    assert (path / "run_state.replaced.pt").exists()
+    assert refused(tmp_path, resume=True).exit_code == ExitCode.NOTHING_TO_RESUME
+
+
+@pytest.mark.parametrize("resume", [True, "auto"])
+def test_force_and_resume_contradict(tmp_path: Path, resume: bool) -> None:
+    """Both flags together are an error of usage."""
+    assert refused(tmp_path, resume=resume, force=True).exit_code == ExitCode.USAGE
+
+
+@pytest.mark.parametrize("name", ["../x", "", ".", "..", "a/b", "/x", "a\0b", ".git"])
+def test_names_stay_in_the_results_folder(tmp_path: Path, name: str) -> None:
+    """A run id is the name of a folder, not a path; the same for --initialize-from."""
+    for run_id, initialize_from in ((name, None), ("run", name)):
+        with pytest.raises(UserError) as caught:
+            open_run_folder(tmp_path / "results", run_id, initialize_from=initialize_from)
+        assert caught.value.exit_code == ExitCode.RUN_FILE
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    """A file where the folder shall be is reported in one line."""
+    (tmp_path / "results").write_bytes(b"")
+    error = refused(tmp_path / "results")
+    assert error.exit_code == ExitCode.RUN_FILE
+    assert "--results-dir" in error.message
+
+
+def test_another_run_to_start_from(tmp_path: Path) -> None:
+    """It must be there; a resumed run does not start from it."""
+    error = refused(tmp_path, initialize_from="teacher")
+    assert "'teacher'" in error.message
+    (tmp_path / "teacher").mkdir()
+    with open_run_folder(tmp_path, "run", resume="auto", initialize_from="teacher") as folder:
+        assert folder.initialize_from == tmp_path / "teacher"
+        folder.run_state.write_bytes(b"")
+    with open_run_folder(tmp_path, "run", resume="auto", initialize_from="teacher") as folder:
+        assert folder.resuming
+        assert folder.initialize_from is None
+
+
+def test_one_learner_a_folder(tmp_path: Path) -> None:
+    """While a process holds the folder a second is refused; when it is killed, the next one gets in and counts on."""
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "1\n"
+        error = refused(tmp_path, resume="auto")
+        assert error.exit_code == ExitCode.RUN_FOLDER_EXISTS
+        assert f"process {holder.pid}" in error.message
+        with open_run_folder(tmp_path, "other"):
+            pass
+    finally:
+        holder.send_signal(signal.SIGKILL)
+        holder.communicate()
+    with open_run_folder(tmp_path, "run", resume="auto") as folder:
+        assert folder.next_generation() == 2
+
+
+def test_a_refused_start_does_not_keep_the_lock(tmp_path: Path) -> None:
+    """After an error the same process can open the folder with the right flags."""
+    run(tmp_path, "run_state.pt")
+    refused(tmp_path)
+    open_run_folder(tmp_path, "run", resume=True).close()
+
+
+def test_the_generation_never_falls_below_the_state(tmp_path: Path) -> None:
+    """Where the file was lost, the loaded state says what to count from."""
+    with open_run_folder(tmp_path, "run") as folder:
+        assert folder.next_generation(at_least=41) == 42
+        assert folder.next_generation() == 43
+
+
+@pytest.mark.parametrize("content", [b"", b"seven", b"-1", b"\xff", b"9" * 30])
+def test_a_damaged_generation_is_not_guessed(tmp_path: Path, content: bytes) -> None:
+    """A number that went backwards would make old experience look fresh, so the user is asked."""
+    with open_run_folder(tmp_path, "run") as folder:
+        (folder.path / "generation").write_bytes(content)
+        with pytest.raises(UserError, match="larger than any before") as caught:
+            folder.next_generation()
+    assert caught.value.exit_code == ExitCode.BAD_CHECKPOINT
+
+
+def test_the_generation_is_on_disk_before_it_is_used(tmp_path: Path) -> None:
+    """Two starts of which the first never saved anything have different generations."""
+    numbers = []
+    for _ in range(3):
+        with open_run_folder(tmp_path, "run", resume="auto") as folder:
+            numbers.append(folder.next_generation())
+    assert numbers == [1, 2, 3]
+
+
+def test_a_full_disk_at_the_start_is_said_in_one_line(small_disk: Path) -> None:
+    """What cannot be written at the start ends the start, with a message and no traceback."""
+    with open_run_folder(small_disk, "run") as folder:
+        with pytest.raises(UserError, match="make room") as caught:
+            folder.write_configuration({"x": "y" * 600_000}, {})
+        assert caught.value.exit_code == ExitCode.RUN_FILE
+        assert not (folder.path / "configuration.yaml").exists()
+
+
+def test_the_configuration_is_written(tmp_path: Path) -> None:
+    """The YAML keeps the order of its keys; the sources stand in a file beside it."""
+    with open_run_folder(tmp_path, "run") as folder:
+        folder.write_configuration({"b": 1, "a": {"ä": None}}, {"b": "yaml"})
+        text = (folder.path / "configuration.yaml").read_text("utf-8")
+        assert list(yaml.safe_load(text)) == ["b", "a"]
+        assert json.loads((folder.path / "configuration_sources.json").read_text()) == {"b": "yaml"}
+
+
+def test_paths_of_behaviors(tmp_path: Path) -> None:
+    """Names are those of ML-Agents; a hostile name stays in the folder."""
+    with open_run_folder(tmp_path, "run") as folder:
+        assert folder.checkpoint("Walker", 500, ".onnx") == folder.path / "Walker" / "Walker-500.onnx"
+        assert folder.newest_checkpoint("Walker") == folder.path / "Walker" / "checkpoint.pt"
+        assert folder.final_model("Walker") == folder.path / "Walker.onnx"
+        assert folder.training_status == folder.path / "run_logs" / "training_status.json"
+        hostile = folder.checkpoint("../../x", 1, ".pt")
+        assert folder.path in hostile.resolve().parents
+        assert hostile.parent.is_dir()
+
+
+def test_leftovers_of_a_killed_learner_are_removed(tmp_path: Path) -> None:
+    """Unfinished files go when the folder is opened, by the only process that may write there."""
+    path = run(tmp_path, "run_state.pt", "W/.tmp-0123", ".tmp-4567")
+    open_run_folder(tmp_path, "run", resume=True).close()
+    assert not list(path.glob("**/.tmp-*"))
+
+
+def test_closing_twice_is_harmless(tmp_path: Path) -> None:
+    """The lock is given back once."""
+    folder: RunFolder = open_run_folder(tmp_path, "run")
+    folder.close()
+    descriptor = os.open(tmp_path, os.O_RDONLY)  # takes the number the lock had
+    folder.close()
+    os.close(descriptor)

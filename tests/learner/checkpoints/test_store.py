@@ -1,0 +1,317 @@
+"""Saving and finding the checkpoints of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+import torch
+
+from learner.checkpoints.documents import CheckpointFailed
+from learner.checkpoints.runfolder import RunFolder, open_run_folder
+from learner.checkpoints.store import CheckpointStore, RunState
+from learner.exits import ExitCode, UserError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[RunFolder]:
+    """A new run's folder."""
+    with open_run_folder(tmp_path, "run") as opened:
+        yield opened
+
+
+def run_state(number: int, floats: int = 10) -> RunState:
+    """Makes a state that can be told from others by its number."""
+    trainers = {"Walker": {"version": number, "weights": torch.full((floats,), float(number))}}
+    return RunState(number, {"received": {"Walker": 5}}, {"sessions": []}, {"behaviors": []}, trainers, {"step": 1})
+
+
+def save(store: CheckpointStore, step: int, *, keep: int = 0, model: bool = True, name: str = "Walker") -> Path:
+    """Saves a checkpoint of a behavior, whose model is a few bytes."""
+    export = (lambda path: path.write_bytes(b"model %d" % step)) if model else None
+    state = {"step": step, "weights": torch.ones(3)}
+    return store.save_behavior(name, step=step, state=state, reward=1.0, keep_checkpoints=keep, export=export)
+
+
+def names(folder: Path) -> list[str]:
+    """Lists a folder."""
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+def test_a_run_state_comes_back(folder: RunFolder) -> None:
+    """What was saved is loaded, tensors included; the one before it is kept."""
+    store = CheckpointStore(folder)
+    assert store.load_run_state() is None
+    for number in (1, 2):
+        assert store.save_run_state(run_state(number)) == folder.path / "run_state.pt"
+    loaded = store.load_run_state()
+    assert loaded is not None
+    assert (loaded.generation, loaded.ledger, loaded.extra) == (2, {"received": {"Walker": 5}}, {"step": 1})
+    assert loaded.trainers["Walker"]["weights"].tolist() == [2.0] * 10
+    assert folder.previous_run_state.exists()
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "cut"])
+def test_a_damaged_state_falls_back_to_the_one_before(folder: RunFolder, damage: str) -> None:
+    """The run goes on from the previous state, says so, and the next save does not push that one out."""
+    store = CheckpointStore(folder)
+    for number in (1, 2):
+        store.save_run_state(run_state(number))
+    if damage == "missing":
+        folder.run_state.unlink()
+    else:
+        folder.run_state.write_bytes(b"" if damage == "empty" else folder.run_state.read_bytes()[:1000])
+    with structlog.testing.capture_logs() as logs:
+        loaded = store.load_run_state()
+    assert loaded is not None
+    assert loaded.generation == 1
+    assert [entry["log_level"] for entry in logs] == ["warning"]
+    assert "run_state.pt" in logs[0]["reason"]
+    store.save_run_state(run_state(3))
+    folder.run_state.unlink()
+    again = store.load_run_state()
+    assert again is not None
+    assert again.generation == 1
+
+
+def test_two_damaged_states_end_the_start(folder: RunFolder) -> None:
+    """Where nothing can be read the user is told which files, and what can be done."""
+    folder.run_state.write_bytes(b"x")
+    folder.previous_run_state.write_bytes(b"y")
+    with pytest.raises(UserError) as caught:
+        CheckpointStore(folder).load_run_state()
+    assert caught.value.exit_code == ExitCode.BAD_CHECKPOINT
+    assert str(folder.run_state) in caught.value.message
+    assert "--force" in caught.value.message
+    assert len(caught.value.details) == 2
+    assert folder.run_state.exists()
+
+
+def test_a_state_of_another_kind_is_refused(folder: RunFolder) -> None:
+    """A behavior's checkpoint in the place of the run state is a bad checkpoint, not a crash."""
+    store = CheckpointStore(folder)
+    save(store, 5).replace(folder.run_state)
+    with pytest.raises(UserError, match="of kind 'behavior', not 'run_state'"):
+        store.load_run_state()
+
+
+def test_an_incomplete_state_is_refused(folder: RunFolder) -> None:
+    """Each part must be there and be a map."""
+    store = CheckpointStore(folder)
+    state = run_state(1)
+    store.save_run_state(RunState(1, state.ledger, [], {}, {}))  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"is incomplete \(no sessions\)"):
+        store.load_run_state()
+
+
+def test_a_full_disk_leaves_the_old_state(small_disk: Path) -> None:
+    """The error names file and cause; the state before is whole; once there is room saving works again."""
+    with open_run_folder(small_disk, "run") as folder:
+        store = CheckpointStore(folder)
+        store.save_run_state(run_state(1))
+        before = names(folder.path)
+        with pytest.raises(CheckpointFailed, match=r"run_state\.pt: (No space left|File too large)") as caught:
+            store.save_run_state(run_state(2, floats=100_000))
+        assert "what was there before is untouched" in str(caught.value)
+        loaded = store.load_run_state()
+        assert loaded is not None
+        assert loaded.generation == 1
+        assert names(folder.path) == before
+        store.save_run_state(run_state(3))
+
+
+def test_a_full_disk_leaves_the_old_checkpoints(small_disk: Path) -> None:
+    """A behavior's checkpoint that does not fit leaves the older ones and the list as they were."""
+    with open_run_folder(small_disk, "run") as folder:
+        store = CheckpointStore(folder)
+        save(store, 5, keep=1)
+        before, listed = names(folder.behavior("Walker")), folder.training_status.read_bytes()
+        state = {"weights": torch.zeros(100_000)}
+        with pytest.raises(CheckpointFailed, match=r"Walker-9\.pt"):
+            store.save_behavior("Walker", step=9, state=state, reward=None, keep_checkpoints=1)
+        assert names(folder.behavior("Walker")) == before
+        assert folder.training_status.read_bytes() == listed
+
+
+def test_names_are_those_of_ml_agents(folder: RunFolder) -> None:
+    """Numbered pairs, checkpoint.pt, the list, and at the end the model in the run folder."""
+    store = CheckpointStore(folder, wall_clock=lambda: 1.7e9)
+    save(store, 500)
+    save(store, 1000)
+    assert names(folder.path / "Walker") == [
+        "Walker-1000.onnx",
+        "Walker-1000.pt",
+        "Walker-500.onnx",
+        "Walker-500.pt",
+        "checkpoint.pt",
+    ]
+    behavior = folder.path / "Walker"
+    assert (behavior / "checkpoint.pt").read_bytes() == (behavior / "Walker-1000.pt").read_bytes()
+    assert store.finish_behavior("Walker") == folder.path / "Walker.onnx"
+    assert (folder.path / "Walker.onnx").read_bytes() == b"model 1000"
+    section = json.loads(folder.training_status.read_text())["Walker"]
+    assert [entry["steps"] for entry in section["checkpoints"]] == [500, 1000]
+    assert section["checkpoints"][1]["file_path"] == str(behavior / "Walker-1000.onnx")
+    assert section["checkpoints"][1]["auxillary_file_paths"] == [str(behavior / "Walker-1000.pt")]
+    assert section["final_checkpoint"]["file_path"] == str(folder.path / "Walker.onnx")
+    assert section["final_checkpoint"]["creation_time"] == 1.7e9
+
+
+@pytest.mark.parametrize(("keep", "left"), [(2, [4, 5]), (1, [5]), (5, [1, 2, 3, 4, 5]), (0, [1, 2, 3, 4, 5])])
+def test_the_oldest_go_first(folder: RunFolder, keep: int, left: list[int]) -> None:
+    """`keep_checkpoints` of them stay, model and weights; 0 keeps all."""
+    store = CheckpointStore(folder)
+    for step in range(1, 6):
+        save(store, step, keep=keep)
+    files = [f"Walker-{step}{suffix}" for step in left for suffix in (".onnx", ".pt")]
+    assert names(folder.path / "Walker") == [*files, "checkpoint.pt"]
+    assert [entry.steps for entry in store.status.checkpoints("Walker")] == left
+
+
+def test_retention_goes_on_after_a_resume(tmp_path: Path) -> None:
+    """A resumed run counts the checkpoints of its earlier process."""
+    with open_run_folder(tmp_path, "run") as folder:
+        store = CheckpointStore(folder)
+        store.save_run_state(run_state(1))
+        for step in (1, 2):
+            save(store, step, keep=2)
+    with open_run_folder(tmp_path, "run", resume=True) as folder:
+        save(CheckpointStore(folder), 3, keep=2)
+        assert names(folder.path / "Walker") == [
+            "Walker-2.onnx",
+            "Walker-2.pt",
+            "Walker-3.onnx",
+            "Walker-3.pt",
+            "checkpoint.pt",
+        ]
+
+
+def test_a_forced_run_keeps_the_old_ones_out_of_it(tmp_path: Path) -> None:
+    """A new run in an old folder neither deletes the old checkpoints nor loses its own to their higher steps."""
+    with open_run_folder(tmp_path, "run") as folder:
+        store = CheckpointStore(folder)
+        store.save_run_state(run_state(1))
+        save(store, 900)
+    with open_run_folder(tmp_path, "run", force=True) as folder:
+        store = CheckpointStore(folder)
+        for step in (1, 2):
+            save(store, step, keep=1)
+        assert names(folder.path / "Walker") == [
+            "Walker-2.onnx",
+            "Walker-2.pt",
+            "Walker-900.onnx",
+            "Walker-900.pt",
+            "checkpoint.pt",
+        ]
+
+
+def test_a_rolled_back_run_ends_with_its_own_model(tmp_path: Path) -> None:
+    """After a resume from before the last checkpoint, the final model is the newest in time, not in steps."""
+    with open_run_folder(tmp_path, "run") as folder:
+        store = CheckpointStore(folder)
+        store.save_run_state(run_state(1))
+        save(store, 900)
+    with open_run_folder(tmp_path, "run", resume=True) as folder:
+        store = CheckpointStore(folder)
+        save(store, 850, keep=1)
+        store.finish_behavior("Walker")
+        assert folder.final_model("Walker").read_bytes() == b"model 850"
+        assert not (folder.path / "Walker" / "Walker-900.pt").exists()
+
+
+def test_the_same_step_is_replaced(folder: RunFolder) -> None:
+    """A step that is saved twice is listed once, and an old model does not stand beside new weights."""
+    store = CheckpointStore(folder)
+    save(store, 5)
+    save(store, 5, model=False)
+    assert names(folder.path / "Walker") == ["Walker-5.pt", "checkpoint.pt"]
+    (entry,) = store.status.checkpoints("Walker")
+    assert entry.file_path.endswith("Walker-5.pt")
+    assert entry.auxillary_file_paths == ()
+    assert store.finish_behavior("Walker") is None
+
+
+def test_a_failed_export_costs_the_model_only(folder: RunFolder) -> None:
+    """The weights are saved and listed, and a warning says why there is no model."""
+
+    def fail(path: Path) -> None:
+        raise ValueError("no such operator")
+
+    store = CheckpointStore(folder)
+    with structlog.testing.capture_logs() as logs:
+        store.save_behavior("Walker", step=5, state={}, reward=None, keep_checkpoints=0, export=fail)
+    assert "no such operator" in logs[0]["reason"]
+    assert names(folder.path / "Walker") == ["Walker-5.pt", "checkpoint.pt"]
+
+
+def test_hostile_behavior_names_stay_in_the_folder(folder: RunFolder, tmp_path: Path) -> None:
+    """A name with a path in it is saved, listed under its own name, and leads nowhere else."""
+    store = CheckpointStore(folder)
+    path = save(store, 5, name="../../x", keep=1)
+    save(store, 6, name="../../x", keep=1)
+    assert folder.path in path.resolve().parents
+    assert not path.exists()
+    store.finish_behavior("../../x")
+    assert names(tmp_path) == ["run"]
+    assert [entry.steps for entry in store.status.checkpoints("../../x")] == [6]
+
+
+def test_paths_in_a_forged_list_are_not_deleted(tmp_path: Path) -> None:
+    """What retention deletes follows from steps alone, not from paths that stand in a file."""
+    victim = tmp_path / "victim.onnx"
+    victim.write_bytes(b"")
+    with open_run_folder(tmp_path, "run") as folder:
+        CheckpointStore(folder).save_run_state(run_state(1))
+        entry: dict[str, Any] = {"steps": 1, "file_path": str(victim), "reward": None, "creation_time": 0}
+        document = {"Walker": {"checkpoints": [{**entry, "auxillary_file_paths": [str(victim)]}]}}
+        (folder.run_logs / "training_status.json").write_text(json.dumps(document))
+    with open_run_folder(tmp_path, "run", resume=True) as folder:
+        save(CheckpointStore(folder), 2, keep=1)
+    assert victim.exists()
+
+
+def test_another_run_is_where_to_start_from(tmp_path: Path) -> None:
+    """The behavior's newest checkpoint of that run is read; a resumed run reads nothing."""
+    with open_run_folder(tmp_path, "teacher") as folder:
+        for step in (5, 6):
+            save(CheckpointStore(folder), step)
+    with open_run_folder(tmp_path, "run", resume="auto", initialize_from="teacher") as folder:
+        store = CheckpointStore(folder)
+        newest, named = store.load_initial("Walker"), store.load_initial("Walker", "Walker-5.pt")
+        assert newest is not None
+        assert named is not None
+        assert (newest.behavior, newest.step, named.step) == ("Walker", 6, 5)
+        assert newest.state["weights"].tolist() == [1.0] * 3
+        store.save_run_state(run_state(1))
+    with open_run_folder(tmp_path, "run", resume="auto", initialize_from="teacher") as folder:
+        assert CheckpointStore(folder).load_initial("Walker") is None
+
+
+def test_a_file_is_where_to_start_from(tmp_path: Path) -> None:
+    """`init_path` names a file anywhere, with or without another run."""
+    with open_run_folder(tmp_path, "teacher") as folder:
+        path = save(CheckpointStore(folder), 5)
+    with open_run_folder(tmp_path, "run") as folder:
+        loaded = CheckpointStore(folder).load_initial("Runner", str(path))
+        assert loaded is not None
+        assert (loaded.behavior, loaded.step) == ("Walker", 5)
+        assert CheckpointStore(folder).load_initial("Runner") is None
+
+
+def test_nothing_to_start_from_is_an_error(tmp_path: Path) -> None:
+    """A run without this behavior, and a file that is no checkpoint, are named."""
+    (tmp_path / "teacher").mkdir()
+    (tmp_path / "x.pt").write_bytes(b"x")
+    with open_run_folder(tmp_path, "run", initialize_from="teacher") as folder:
+        store = CheckpointStore(folder)
+        for init_path, named in (
+            (None, "teacher/Walker/checkpoint.pt does not exist"),
+            (str(tmp_path / "x.pt"), "x.pt"),
+        ):
+            with pytest.raises(UserError, match=named) as caught:
+                store.load_initial("Walker", init_path)
+            assert caught.value.exit_code == ExitCode.BAD_CHECKPOINT

@@ -69,7 +69,7 @@ def tanh_gaussian_log_prob(raw: FloatArray, mean: FloatArray, log_std: FloatArra
         log_std: float32 [B, n].
     """
     # softplus(-2u) = log(exp(0) + exp(-2u))
-    correction = np.logaddexp(np.float32(0.0), -_TWO * raw)
+    correction: FloatArray = np.logaddexp(np.float32(0.0), -_TWO * raw)
     correction += raw
     correction -= _LOG_TWO
     correction *= _TWO
@@ -133,4 +133,6 @@ def log_sum_exp(logits: FloatArray) -> FloatArray:
     """
     largest = logits.max(axis=1)
     total: FloatArray = np.exp(logits - largest[:, None]).sum(axis=1)
-    return np.log(total) + largest
+    total_log: FloatArray = np.log(total)
+    total_log += largest
+    return total_log

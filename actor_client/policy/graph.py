@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import onnxruntime
+import onnxruntime as _onnxruntime
 from numpy.typing import NDArray
 
 from actor_client.policy.onnx_files import BadModel, check_self_contained
@@ -25,6 +25,7 @@ _NUMPY_TYPES: Final = {
     "tensor(float)": np.float32,
     "tensor(double)": np.float64,
 }
+_ORT: Final[Any] = _onnxruntime  # It has no types.
 _FATAL_ONLY: Final = 4
 
 
@@ -67,7 +68,7 @@ class Graph:
     def __init__(self, model: bytes, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
         try:
             check_self_contained(model)
-            self._session = onnxruntime.InferenceSession(model, _options(), providers=["CPUExecutionProvider"])
+            self._session = _ORT.InferenceSession(model, _options(), providers=["CPUExecutionProvider"])
         except BadModel as error:
             raise BadGraph(str(error)) from error
         except Exception as error:
@@ -112,12 +113,12 @@ class Graph:
             raise BadGraph(f"ONNX Runtime cannot run it: {_first_line(error)}") from error
 
 
-def _options() -> onnxruntime.SessionOptions:
+def _options() -> Any:
     """One thread: small networks lose to the hand-over, and many actors share a machine. Spinning would burn a core."""
-    options = onnxruntime.SessionOptions()
+    options = _ORT.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
-    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    options.execution_mode = _ORT.ExecutionMode.ORT_SEQUENTIAL
     options.log_severity_level = _FATAL_ONLY
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")

@@ -1,0 +1,88 @@
+"""What an environment batch is to the rollout."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from rollcast.specs import BehaviorSpec
+
+FloatArray = NDArray[np.float32]
+IntArray = NDArray[np.int32]
+MaskArray = NDArray[np.uint8]
+Observations = list[NDArray[Any]]
+"""One array an observation of the spec, in its order and dtype."""
+Infos = Mapping[str, float]
+
+
+class StepResult(NamedTuple):
+    """What happened in one step of E environments, of which m ended an episode.
+
+    All arrays are new: neither the environment nor a later step writes to them.
+
+    Attributes:
+        observations: [E, *shape] each; what the next action is chosen on, so of the new episode where one ended.
+        rewards: float32 [E].
+        ended: Which environments ended an episode, ascending, m entries.
+        ends: uint8 [m], TERMINATED or TRUNCATED of `SegmentEnd`; an episode that is both is TERMINATED.
+        final_observations: [m, *shape] each, of the ended episodes; None if m = 0.
+        final_masks: uint8 [m, sum of branches]; None if m = 0 or the batch has no masks.
+        infos: Numbers that the environment reported with the last step of each ended episode, m entries.
+        ignored: bool [E], where the environment ignored the action (it began a new episode instead); None = nowhere.
+    """
+
+    observations: Observations
+    rewards: FloatArray
+    ended: Sequence[int]
+    ends: NDArray[np.uint8]
+    final_observations: Observations | None
+    final_masks: MaskArray | None
+    infos: Sequence[Infos]
+    ignored: NDArray[np.bool_] | None
+
+
+class EnvBatch(Protocol):
+    """E environments that are stepped together.
+
+    Every method but `close` raises EnvironmentFailed when an environment raises or returns what its spaces do not
+    allow; the batch is of no use after that.
+    """
+
+    @property
+    def spec(self) -> BehaviorSpec:
+        """What the environments show and take."""
+        ...
+
+    @property
+    def num_envs(self) -> int:
+        """E."""
+        ...
+
+    @property
+    def action_masks(self) -> MaskArray | None:
+        """Allowed choices for the observations returned last, uint8 [E, sum of branches].
+
+        None = the environments have no masks; this does not change after the first `reset`.
+        """
+        ...
+
+    def reset(self, seeds: Sequence[int]) -> Observations:
+        """Begins a new episode everywhere and returns the first observations, [E, *shape] each.
+
+        Args:
+            seeds: One seed an environment, E entries.
+        """
+        ...
+
+    def step(self, continuous: FloatArray | None, discrete: IntArray | None) -> StepResult:
+        """Takes one action in each environment.
+
+        Args:
+            continuous: Environment actions, float32 [E, n]; None without continuous axes.
+            discrete: Choices counted from 0 in each branch, int32 [E, b]; None without branches.
+        """
+        ...
+
+    def close(self) -> None:
+        """Frees what the environments hold. Never raises."""
+        ...

@@ -1,0 +1,178 @@
+"""Closed segments and finished episodes become chunks: the columns of trajectory.proto, within the learner's limits."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from rollcast.chunks import Chunk
+from rollcast.enums import ColumnRole
+from rollcast.specs import BehaviorSpec
+
+from actor_client.rollout.episodes import MAX_INFO_COLUMNS, EpisodeRecords
+from actor_client.rollout.link import ChunkLimits
+from actor_client.rollout.log import RowLog
+from actor_client.rollout.segments import Segments, row_indices, split
+
+COLUMN_OVERHEAD_BYTES: Final = 160
+"""Name, role, type, shape and framing of one column, at most: names have up to 80 bytes, shapes up to 8 axes."""
+CHUNK_OVERHEAD_BYTES: Final = 1024
+"""The chunk's own numbers, and the counts by reason."""
+_SEGMENT_COLUMN_BYTES: Final = 4 + 1 + 4 + 8 + 8 + 4
+"""length, end, env, agent, episode, first_step."""
+_EPISODE_COLUMN_BYTES: Final = 8 + 4 + 8 + 4 + 4 + 1 + 4 + 8 + 8 + 8
+_OTHER_COLUMNS: Final = 30
+"""Columns that are neither observations nor infos, rounded up."""
+
+
+class ChunkBuilder:
+    """Builds chunks for one behavior.
+
+    Args:
+        spec: What is recorded.
+        limits: What the learner takes.
+        agents: Agents that act.
+        behavior_index: The learner's number of the behavior.
+        team: The declared team.
+        row_bytes: Bytes of one row of all STEP columns.
+        masked: Whether there are action masks.
+
+    Attributes:
+        segment_bytes: Bytes of a segment beside its rows.
+        max_segment_rows: A longer segment would not fit a chunk; at least 1.
+    """
+
+    __slots__ = (
+        "_agents",
+        "_behavior_index",
+        "_budget_bytes",
+        "_limits",
+        "_observations",
+        "_row_bytes",
+        "_team",
+        "max_segment_rows",
+        "segment_bytes",
+    )
+
+    def __init__(
+        self,
+        spec: BehaviorSpec,
+        limits: ChunkLimits,
+        *,
+        agents: int,
+        behavior_index: int,
+        team: int,
+        row_bytes: int,
+        masked: bool,
+    ) -> None:
+        self._observations = [part.name for part in spec.observations]
+        self._limits = limits
+        self._agents = agents
+        self._behavior_index = behavior_index
+        self._team = team
+        self._row_bytes = row_bytes
+        finals = sum(part.size_bytes for part in spec.observations) + (spec.action.mask_size if masked else 0)
+        self.segment_bytes = _SEGMENT_COLUMN_BYTES + finals
+        columns = 2 * len(spec.observations) + _OTHER_COLUMNS
+        self._budget_bytes = limits.max_chunk_bytes - CHUNK_OVERHEAD_BYTES - columns * COLUMN_OVERHEAD_BYTES
+        fitting = (self._budget_bytes - self.segment_bytes) // row_bytes
+        if limits.max_chunk_steps:
+            fitting = min(fitting, limits.max_chunk_steps)
+        # What cannot fit at all was refused at DeclareBehavior.
+        self.max_segment_rows = max(1, fitting)
+
+    def build(
+        self, log: RowLog, segments: Segments | None, episodes: EpisodeRecords | None, *, generation: int, now: float
+    ) -> Iterator[Chunk]:
+        """Yields the chunks of all given segments and records, each within the limits.
+
+        Args:
+            log: Where the rows are.
+            segments: To send, in order.
+            episodes: To send; they ride with the first chunk that has room.
+            generation: Of the policies that acted.
+            now: Monotonic seconds.
+        """
+        sent = 0
+        total = len(episodes) if episodes is not None else 0
+        for part in self._parts(segments):
+            chunk = self._chunk(generation)
+            room = self._budget_bytes - self._add_segments(chunk, log, part, now)
+            fitting = self._fitting_episodes(episodes, room)
+            if episodes is not None and fitting and sent < total:
+                self._add_episodes(chunk, episodes.part(slice(sent, sent + fitting)))
+                sent += chunk.episodes
+            yield chunk
+        while episodes is not None and sent < total:
+            chunk = self._chunk(generation)
+            fitting = max(1, self._fitting_episodes(episodes, self._budget_bytes))
+            self._add_episodes(chunk, episodes.part(slice(sent, sent + fitting)))
+            sent += chunk.episodes
+            yield chunk
+
+    def _parts(self, segments: Segments | None) -> list[Segments]:
+        if segments is None:
+            return []
+        rows, most = int(segments.lengths.sum()), self._limits.max_chunk_steps
+        size = rows * self._row_bytes + len(segments) * self.segment_bytes
+        if size <= self._budget_bytes and (not most or rows <= most):
+            return [segments]
+        slices = split(
+            segments.lengths.tolist(),
+            row_bytes=self._row_bytes,
+            segment_bytes=self.segment_bytes,
+            budget_bytes=self._budget_bytes,
+            max_rows=most,
+        )
+        return [segments.part(rows) for rows in slices]
+
+    def _chunk(self, generation: int) -> Chunk:
+        return Chunk(generation=generation, behavior_index=self._behavior_index, team=self._team, agents=self._agents)
+
+    def _add_segments(self, chunk: Chunk, log: RowLog, segments: Segments, now: float) -> int:
+        """Fills in all columns of steps and segments and returns their bytes."""
+        steps, envs = row_indices(segments)
+        columns = log.gather(steps, envs)
+        versions = log.versions(steps)
+        base = versions.min()
+        if versions.max() != base:
+            columns["version_offset"] = (versions - base).astype(np.uint32)
+        _put(chunk, columns, ColumnRole.STEP)
+        _put(chunk, _segment_columns(segments), ColumnRole.SEGMENT)
+        finals = {f"final_obs/{name}": part for name, part in zip(self._observations, segments.finals, strict=True)}
+        if segments.final_masks is not None:
+            finals["final_action_mask"] = segments.final_masks
+        _put(chunk, finals, ColumnRole.FINAL)
+        chunk.base_version = int(base)
+        chunk.age_seconds = max(0.0, now - log.oldest(steps))
+        chunk.segments, chunk.rows = len(segments), len(steps)
+        return len(steps) * self._row_bytes + len(segments) * self.segment_bytes
+
+    def _fitting_episodes(self, episodes: EpisodeRecords | None, room_bytes: int) -> int:
+        """Returns how many records fit beside what a chunk holds already."""
+        if episodes is None:
+            return 0
+        infos = min(MAX_INFO_COLUMNS, len({name for info in episodes.infos for name in info}))
+        room_bytes -= infos * COLUMN_OVERHEAD_BYTES
+        return max(0, room_bytes // (_EPISODE_COLUMN_BYTES + 4 * infos))
+
+    def _add_episodes(self, chunk: Chunk, records: EpisodeRecords) -> None:
+        _put(chunk, records.columns(), ColumnRole.EPISODE)
+        chunk.episodes = len(records)
+
+
+def _segment_columns(segments: Segments) -> dict[str, NDArray[Any]]:
+    """One agent an environment, so both have the same number."""
+    return {
+        "length": segments.lengths.astype(np.uint32),
+        "end": segments.ends,
+        "env": segments.envs.astype(np.uint32),
+        "agent": segments.envs.astype(np.uint64),
+        "episode": segments.episodes.astype(np.uint64),
+        "first_step": segments.first_steps.astype(np.uint32),
+    }
+
+
+def _put(chunk: Chunk, columns: dict[str, NDArray[Any]], role: ColumnRole) -> None:
+    chunk.columns.update(columns)
+    chunk.roles.update(dict.fromkeys(columns, role))

@@ -1,0 +1,124 @@
+"""The rows of the last steps, time-major, in arrays that are made once."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rollcast.specs import BehaviorSpec
+
+from actor_client.envs.base import Observations
+from actor_client.policy.actions import Actions, FloatArray, MaskArray
+
+Index = NDArray[np.int64]
+
+
+class RowLog:
+    """A ring of C steps of E environments: one array [C, E, ...] a STEP column.
+
+    Step t is kept until step t + C is appended; the recorder sees to it that nothing older is needed. A ring, and not
+    a log whose open rows move to the front at each flush: with pictures that would copy tens of megabytes a chunk.
+
+    Args:
+        spec: What is recorded.
+        agents: E.
+        capacity: C.
+        masked: Whether there are action masks.
+
+    Attributes:
+        capacity: C.
+        row_bytes: Bytes of one row of all columns, `version_offset` included.
+    """
+
+    __slots__ = (
+        "_agents",
+        "_columns",
+        "_masks",
+        "_names",
+        "_observations",
+        "_taken_at",
+        "_versions",
+        "capacity",
+        "row_bytes",
+    )
+
+    def __init__(self, spec: BehaviorSpec, agents: int, capacity: int, *, masked: bool) -> None:
+        def column(trailing: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+            return np.zeros((capacity, agents, *trailing), dtype)
+
+        action = spec.action
+        self.capacity = capacity
+        self._agents = agents
+        self._observations = [column(part.shape, part.dtype) for part in spec.observations]
+        self._columns = {
+            f"obs/{part.name}": values for part, values in zip(spec.observations, self._observations, strict=True)
+        }
+        if action.continuous_size:
+            self._columns["continuous_action"] = column((action.continuous_size,), np.float32)
+        if action.discrete_branches:
+            self._columns["discrete_action"] = column((len(action.discrete_branches),), np.int32)
+        self._columns["log_prob"] = column((action.factors,), np.float32)
+        self._columns["reward"] = column((), np.float32)
+        if masked:
+            self._columns["action_mask"] = column((action.mask_size,), np.uint8)
+        self._versions = np.zeros(capacity, np.uint64)
+        self._taken_at = np.zeros(capacity, np.float64)
+        version_bytes = np.dtype(np.uint32).itemsize
+        self.row_bytes = version_bytes + sum(values.nbytes // (capacity * agents) for values in self._columns.values())
+
+    def append(
+        self,
+        step: int,
+        *,
+        observations: Observations,
+        masks: MaskArray | None,
+        actions: Actions,
+        rewards: FloatArray,
+        version: int,
+        taken_at: float,
+    ) -> None:
+        """Writes step t of all environments.
+
+        Args:
+            step: t, counted from 0.
+            observations: What the actions were chosen on, [E, *shape] each.
+            masks: uint8 [E, sum of branches], or None.
+            actions: What was chosen.
+            rewards: float32 [E].
+            version: Of the policy that acted.
+            taken_at: Monotonic time, in seconds.
+        """
+        slot = step % self.capacity
+        columns = self._columns
+        for values, observation in zip(self._observations, observations, strict=True):
+            values[slot] = observation
+        if actions.continuous is not None:
+            columns["continuous_action"][slot] = actions.continuous
+        if actions.discrete is not None:
+            columns["discrete_action"][slot] = actions.discrete
+        columns["log_prob"][slot] = actions.log_prob
+        columns["reward"][slot] = rewards
+        if "action_mask" in columns:
+            columns["action_mask"][slot] = 1 if masks is None else masks
+        self._versions[slot] = version
+        self._taken_at[slot] = taken_at
+
+    def gather(self, steps: Index, envs: Index) -> dict[str, NDArray[Any]]:
+        """Returns the rows at the given steps and environments, one array [N, ...] a column.
+
+        Args:
+            steps: [N].
+            envs: [N].
+        """
+        rows = (steps % self.capacity) * self._agents + envs
+        return {
+            name: values.reshape(self.capacity * self._agents, *values.shape[2:]).take(rows, axis=0)
+            for name, values in self._columns.items()
+        }
+
+    def versions(self, steps: Index) -> NDArray[np.uint64]:
+        """Returns the versions that acted at the given steps, uint64 [N]."""
+        return self._versions.take(steps % self.capacity)
+
+    def oldest(self, steps: Index) -> float:
+        """Returns when the first of the given steps was taken, in monotonic seconds."""
+        return float(self._taken_at[int(steps.min()) % self.capacity])

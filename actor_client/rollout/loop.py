@@ -1,0 +1,230 @@
+"""Stop 1 of a step: the loop that steps environments with the newest policy."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from actor_client.envs.base import EnvBatch, MaskArray, Observations
+from actor_client.envs.errors import EnvironmentFailed, EnvironmentFailedTooOften
+from actor_client.envs.seeds import environment_seeds
+from actor_client.policy.actions import ActingPolicy
+from actor_client.policy.noise import Noise
+from actor_client.rollout.link import BehaviorLink, Link
+from actor_client.rollout.recorder import Recorder
+from actor_client.rollout.stats import SAMPLE_EVERY_STEPS, RolloutStats, StepTimer
+
+WAIT_SECONDS: Final = 0.5
+"""How long one wait lasts at most; `Link.wait` returns earlier when something changes."""
+REMAKE_PAUSE_SECONDS: Final = 0.2
+"""Pause before environments are made anew, times the failures in a row: a simulator may need a moment to end."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopLimits:
+    """When a rollout ends by itself, and what it puts up with.
+
+    Attributes:
+        max_steps: It ends once this many steps were taken; 0 = no limit.
+        max_episodes: It ends once this many episodes finished; 0 = no limit.
+        max_env_failures: It gives up after this many failures of the environments without a good step between.
+    """
+
+    max_steps: int = 0
+    max_episodes: int = 0
+    max_env_failures: int = 3
+
+
+class RolloutLoop:
+    """Steps one batch of environments until the link stops, and records every step.
+
+        loop = RolloutLoop(make_batch, batch, link, link.declare(batch.spec, 0, batch.num_envs, None))
+        stats = loop.run()
+
+    Args:
+        make_batch: Makes the environments anew after a failure.
+        batch: The first environments; the loop closes what it steps.
+        link: The session.
+        behavior: What the batch's spec was declared as.
+        limits: When to end.
+        on_stats: Called every `stats_every_seconds` with what was done so far.
+        stats_every_seconds: Interval of the calls.
+    """
+
+    def __init__(
+        self,
+        make_batch: Callable[[], EnvBatch],
+        batch: EnvBatch,
+        link: Link,
+        behavior: BehaviorLink,
+        *,
+        limits: LoopLimits | None = None,
+        on_stats: Callable[[RolloutStats], None] | None = None,
+        stats_every_seconds: float = 10.0,
+    ) -> None:
+        self._make_batch = make_batch
+        self._batch = batch
+        self._link = link
+        self._behavior = behavior
+        self._limits = limits or LoopLimits()
+        self._on_stats = on_stats
+        self._stats_every_seconds = stats_every_seconds
+        action = batch.spec.action
+        self._noise = Noise(
+            link.run_seed,
+            link.actor_index,
+            agents=batch.num_envs,
+            continuous_size=action.continuous_size,
+            logits_size=action.mask_size,
+        )
+        self._policy: ActingPolicy | None = None
+        self._timer = StepTimer()
+        self._stats_due = self._timer.clock() + stats_every_seconds
+        self._vector_steps = 0
+        self._episodes = 0
+        self._failures = 0
+        self._failures_in_row = 0
+        self._observations: Observations = []
+        self._masks: MaskArray | None = None
+        self._recorder: Recorder | None = None
+
+    @property
+    def stats(self) -> RolloutStats:
+        """What was done so far."""
+        steps = self._vector_steps * self._batch.num_envs
+        return self._timer.stats(steps=steps, episodes=self._episodes, env_failures=self._failures)
+
+    def run(self) -> RolloutStats:
+        """Steps until the link stops or a limit is reached; then sends what is recorded and closes the environments.
+
+        Raises:
+            EnvironmentFailedTooOften: The environments failed again and again.
+            PolicyUnusable: A policy failed on what the environments show.
+        """
+        try:
+            recorder = self._begin()
+            while not self._link.stopping and not self._is_done():
+                self._follow_link(recorder)
+                if self._policy is None or not self._behavior.may_step(self._batch.num_envs):
+                    self._wait(recorder)
+                    continue
+                try:
+                    self._step(self._policy, recorder)
+                except EnvironmentFailed as failure:
+                    recorder.discard_open("env_error")
+                    self._recover(failure, recorder)
+            recorder.cut(self._observations, self._masks)
+        except EnvironmentFailedTooOften:
+            if self._recorder is not None:
+                self._recorder.flush()
+            raise
+        finally:
+            self._batch.close()
+        return self.stats
+
+    def _begin(self) -> Recorder:
+        """Resets the environments for the first time; only then is known whether they have masks."""
+        try:
+            self._reset()
+        except EnvironmentFailed as failure:
+            self._recover(failure, None)
+        self._recorder = Recorder(
+            self._batch.spec, self._behavior, self._batch.num_envs, masked=self._batch.action_masks is not None
+        )
+        self._recorder.begin(self._seeds())
+        return self._recorder
+
+    def _follow_link(self, recorder: Recorder) -> None:
+        """Does between two steps what the connection asks for."""
+        if self._behavior.session_lost:
+            recorder.discard("session_lost")
+            self._behavior.begin_session()
+        policy = self._behavior.take_policy()
+        if policy is not None:
+            recorder.swap(policy.generation, policy.version, self._observations, self._masks)
+            self._policy = policy
+
+    def _step(self, policy: ActingPolicy, recorder: Recorder) -> None:
+        self._vector_steps += 1
+        if self._vector_steps % SAMPLE_EVERY_STEPS == 0:
+            self._timed_step(policy, recorder)
+            return
+        observations, masks = self._observations, self._masks
+        actions = policy.act(observations, masks, self._noise)
+        result = self._batch.step(actions.environment_continuous, actions.discrete)
+        self._observations, self._masks = result.observations, self._batch.action_masks
+        recorder.record(observations, masks, actions, result, self._masks)
+        self._failures_in_row = 0
+        self._episodes += len(result.ended)
+
+    def _timed_step(self, policy: ActingPolicy, recorder: Recorder) -> None:
+        """Does the same, looks at the clock meanwhile, and reports now and then."""
+        clock = self._timer.clock
+        begun = clock()
+        observations, masks = self._observations, self._masks
+        actions = policy.act(observations, masks, self._noise)
+        acted = clock()
+        result = self._batch.step(actions.environment_continuous, actions.discrete)
+        stepped = clock()
+        self._observations, self._masks = result.observations, self._batch.action_masks
+        recorder.record(observations, masks, actions, result, self._masks)
+        self._failures_in_row = 0
+        self._episodes += len(result.ended)
+        self._timer.add(begun, acted, stepped)
+        self._report(stepped)
+
+    def _report(self, now: float) -> None:
+        if self._on_stats is not None and now >= self._stats_due:
+            self._stats_due = now + self._stats_every_seconds
+            self._on_stats(self.stats)
+
+    def _wait(self, recorder: Recorder) -> None:
+        """Sends what is closed, since nothing will join it soon, and waits for the connection."""
+        recorder.flush()
+        begun = self._timer.clock()
+        self._link.wait(WAIT_SECONDS)
+        now = self._timer.clock()
+        self._timer.wait_seconds += now - begun
+        self._report(now)
+
+    def _recover(self, failure: EnvironmentFailed, recorder: Recorder | None) -> None:
+        """Makes the environments anew until they can be reset.
+
+        Raises:
+            EnvironmentFailedTooOften: That did not help either.
+        """
+        while True:
+            self._failures += 1
+            self._failures_in_row += 1
+            _log.warning("environment_failed", error=failure.message, in_row=self._failures_in_row)
+            if self._failures_in_row >= self._limits.max_env_failures:
+                raise EnvironmentFailedTooOften(self._failures_in_row, failure)
+            self._batch.close()
+            if recorder is not None:
+                recorder.flush()
+            self._link.wait(REMAKE_PAUSE_SECONDS * self._failures_in_row)
+            try:
+                self._batch = self._make_batch()
+                self._reset()
+            except EnvironmentFailed as next_failure:
+                failure = next_failure
+                continue
+            if recorder is not None:
+                recorder.begin(self._seeds())
+            return
+
+    def _reset(self) -> None:
+        self._observations = self._batch.reset(self._seeds())
+        self._masks = self._batch.action_masks
+
+    def _seeds(self) -> list[int]:
+        """Other seeds after each failure, so that a fault of one seed does not repeat for ever."""
+        return environment_seeds(self._link.run_seed, self._link.actor_index, self._batch.num_envs, life=self._failures)
+
+    def _is_done(self) -> bool:
+        limits = self._limits
+        steps = self._vector_steps * self._batch.num_envs
+        return (0 < limits.max_steps <= steps) or (0 < limits.max_episodes <= self._episodes)

@@ -1,0 +1,265 @@
+"""Stop 2 of a step: rows become segments, segments become chunks."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from rollcast.enums import SegmentEnd
+from rollcast.specs import BehaviorSpec
+
+from actor_client.envs.base import MaskArray, Observations, StepResult
+from actor_client.policy.actions import Actions
+from actor_client.rollout import episodes as episode_records
+from actor_client.rollout import segments as closed_segments
+from actor_client.rollout.chunks import ChunkBuilder
+from actor_client.rollout.episodes import EpisodeRecords, RunningEpisodes
+from actor_client.rollout.link import BehaviorLink
+from actor_client.rollout.log import RowLog
+from actor_client.rollout.segments import ClosedSegments, OpenSegments
+
+MIN_SLACK_STEPS: Final = 16
+"""Steps that the log keeps beyond the longest segment, so that closed segments can wait for company."""
+
+Index = NDArray[np.int64]
+
+
+class Recorder:
+    """Records what E environments do, one agent each, and sends it as chunks.
+
+    A segment ends with its episode, at the time horizon, where a longer one would not fit a chunk, before its oldest
+    row passes the policy lag, at a swap if the link says so, and when `cut` is called. Closed segments are sent at the
+    first of: enough bytes, enough steps, enough age, a swap, or a call of `flush`.
+
+    Args:
+        spec: What is recorded.
+        link: Where chunks go, and the limits.
+        agents: E.
+        masked: Whether the environments have action masks.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        spec: BehaviorSpec,
+        link: BehaviorLink,
+        agents: int,
+        *,
+        masked: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._link = link
+        self._agents = agents
+        self._clock = clock
+        probe = RowLog(spec, agents, 1, masked=masked)
+        self._builder = ChunkBuilder(
+            spec,
+            link.limits,
+            agents=agents,
+            behavior_index=link.behavior_index,
+            team=link.team,
+            row_bytes=probe.row_bytes,
+            masked=masked,
+        )
+        self._horizon = min(link.time_horizon, self._builder.max_segment_rows)
+        target_steps = link.limits.target_chunk_bytes // (probe.row_bytes * agents) + 1
+        slack_steps = max(MIN_SLACK_STEPS, min(target_steps, self._horizon))
+        self._log = RowLog(spec, agents, self._horizon + slack_steps, masked=masked)
+        self._open = OpenSegments(agents)
+        self._closed = ClosedSegments()
+        self._running = RunningEpisodes(agents)
+        self._finished: list[EpisodeRecords] = []
+        self._steps = 0
+        self._needed_from = 0
+        self._next_cut = self._horizon
+        self._generation: int | None = None
+        self._version = 0
+
+    @property
+    def open_steps(self) -> int:
+        """Rows that were recorded and are in no chunk yet."""
+        return self._open.rows(self._steps) + self._closed.rows
+
+    def begin(self, seeds: Sequence[int]) -> None:
+        """Begins a new episode everywhere; open rows must have been cut or discarded before.
+
+        Args:
+            seeds: Of the environments, E entries.
+        """
+        self._open.begin_episodes(self._steps)
+        self._running.begin(seeds, self._version)
+
+    def record(
+        self,
+        observations: Observations,
+        masks: MaskArray | None,
+        actions: Actions,
+        result: StepResult,
+        next_masks: MaskArray | None,
+    ) -> None:
+        """Records one step of all environments, and sends what is due.
+
+        Args:
+            observations: What the actions were chosen on, [E, *shape] each.
+            masks: Allowed choices then, uint8 [E, sum of branches], or None.
+            actions: What was chosen.
+            result: What happened.
+            next_masks: Allowed choices for `result.observations`.
+        """
+        now = self._clock()
+        ignored = result.ignored
+        if ignored is not None and not ignored.any():
+            ignored = None
+        if ignored is not None:
+            self._close_before(ignored, observations, masks, now)
+        self._make_room()
+        self._log.append(
+            self._steps,
+            observations=observations,
+            masks=masks,
+            actions=actions,
+            rewards=result.rewards,
+            version=self._version,
+            taken_at=now,
+        )
+        self._steps += 1
+        produced = self._agents
+        if ignored is not None:
+            skipped = np.flatnonzero(ignored)
+            self._open.skip(skipped, self._steps)
+            produced -= len(skipped)
+        self._link.books.produced(produced)
+        self._running.add(result.rewards, ignored)
+        if result.ended:
+            self._end_episodes(result, now)
+        if self._steps >= self._next_cut:
+            self._cut_long(result.observations, next_masks, now)
+        if self._closed.blocks and self._is_due(now):
+            self.flush()
+
+    def swap(self, generation: int, version: int, observations: Observations, masks: MaskArray | None) -> None:
+        """Another policy acts from the next step on; sends what is closed.
+
+        Rows of another generation are of no use any more and are discarded.
+
+        Args:
+            generation: Of the new policy.
+            version: Of the new policy.
+            observations: What it will see first, [E, *shape] each: the end of segments that are cut.
+            masks: Allowed choices for them, or None.
+        """
+        if self._generation not in (None, generation):
+            self.discard("generation")
+            self._finished = []
+        else:
+            self._cut_old(version, observations, masks)
+            self.flush()
+        self._generation, self._version = generation, version
+        self._running.swap(version, self._open.lengths(np.arange(self._agents), self._steps) == 0)
+
+    def cut(self, observations: Observations, masks: MaskArray | None) -> None:
+        """Ends all open segments and sends everything: the actor is about to stop.
+
+        Args:
+            observations: What was seen last, [E, *shape] each.
+            masks: Allowed choices for them, or None.
+        """
+        self._close_cut(np.flatnonzero(self._open.starts < self._steps), observations, masks, self._clock())
+        self.flush()
+
+    def flush(self) -> None:
+        """Sends all closed segments and finished episodes."""
+        if not self._closed.blocks and not self._finished:
+            return
+        segments = closed_segments.join(self._closed.blocks) if self._closed.blocks else None
+        records = episode_records.join(self._finished) if self._finished else None
+        self._closed.clear()
+        self._finished = []
+        generation = self._generation or 0
+        for chunk in self._builder.build(self._log, segments, records, generation=generation, now=self._clock()):
+            self._link.books.seal(chunk.rows)
+            self._link.send(chunk)
+
+    def discard(self, reason: str) -> None:
+        """Gives up all rows that are in no chunk yet; running episodes go on.
+
+        Args:
+            reason: A word of the books.
+        """
+        rows = self._open.discard(self._steps) + self._closed.rows
+        self._closed.clear()
+        if rows:
+            self._link.books.discard(reason, rows)
+
+    def discard_open(self, reason: str) -> None:
+        """Gives up the rows of open segments alone: the environments failed, but what was closed before is good.
+
+        Args:
+            reason: A word of the books.
+        """
+        rows = self._open.discard(self._steps)
+        if rows:
+            self._link.books.discard(reason, rows)
+
+    def _is_due(self, now: float) -> bool:
+        closed, limits = self._closed, self._link.limits
+        size = closed.rows * self._log.row_bytes + closed.segments * self._builder.segment_bytes
+        return (
+            size >= limits.target_chunk_bytes
+            or 0 < limits.max_chunk_steps <= closed.rows
+            or now - closed.since >= limits.max_chunk_age_seconds
+        )
+
+    def _make_room(self) -> None:
+        """Sees to it that the next step overwrites no row that is needed."""
+        if self._steps - self._needed_from < self._log.capacity:
+            return
+        first_open = int(self._open.starts.min())
+        if self._closed.blocks and self._steps - self._closed.first_step >= self._log.capacity:
+            self.flush()
+        self._needed_from = min(first_open, self._closed.first_step) if self._closed.blocks else first_open
+
+    def _end_episodes(self, result: StepResult, now: float) -> None:
+        envs = np.array(result.ended, np.int64)
+        self._finished.append(
+            self._running.finish(
+                envs,
+                ends=result.ends,
+                episodes=self._open.episodes[envs],
+                lengths=self._open.lengths(envs, self._steps),
+                last_rewards=result.rewards[envs],
+                version=self._version,
+                infos=result.infos,
+            )
+        )
+        finals = result.final_observations or []
+        self._closed.add(self._open.close(envs, result.ends, self._steps, finals, result.final_masks), now)
+
+    def _cut_long(self, observations: Observations, masks: MaskArray | None, now: float) -> None:
+        starts = self._open.starts
+        self._close_cut(np.flatnonzero(starts <= self._steps - self._horizon), observations, masks, now)
+        self._next_cut = int(starts.min()) + self._horizon
+
+    def _cut_old(self, version: int, observations: Observations, masks: MaskArray | None) -> None:
+        """Ends segments that could not be continued without their oldest row passing the lag at the next version."""
+        if not (self._link.cut_at_swap or self._link.max_policy_lag):
+            return
+        envs = np.flatnonzero(self._open.starts < self._steps)
+        if not self._link.cut_at_swap:
+            oldest = self._log.versions(self._open.starts[envs]).astype(np.int64)
+            envs = envs[version - oldest >= self._link.max_policy_lag]
+        self._close_cut(envs, observations, masks, self._clock())
+
+    def _close_before(
+        self, ignored: NDArray[np.bool_], observations: Observations, masks: MaskArray | None, now: float
+    ) -> None:
+        """Ends segments that are still open where an environment ignores an action amid an episode."""
+        self._close_cut(np.flatnonzero(ignored & (self._open.starts < self._steps)), observations, masks, now)
+
+    def _close_cut(self, envs: Index, observations: Observations, masks: MaskArray | None, now: float) -> None:
+        if not len(envs):
+            return
+        finals = [values[envs] for values in observations]
+        final_masks = None if masks is None else masks[envs]
+        self._closed.add(self._open.close(envs, SegmentEnd.CUT, self._steps, finals, final_masks), now)

@@ -65,7 +65,8 @@ def observe(spec: ObservationSpec, rows: int, rng: np.random.Generator) -> NDArr
     """Draws `[rows, *shape]` allowed observations."""
     shape = (rows, *spec.shape)
     if spec.categories:
-        return (rng.integers(0, 2**31, shape) % np.asarray(spec.categories)).astype(spec.dtype)
+        draws = rng.integers(0, 2**31, shape)
+        return np.asarray(draws % np.asarray(spec.categories), spec.dtype)
     if spec.dtype.kind == "f":
         return rng.normal(size=shape).astype(spec.dtype)
     return rng.integers(0, 2 if spec.dtype.kind == "b" else 100, shape).astype(spec.dtype)

@@ -49,7 +49,9 @@ def test_unspecified_role_is_default() -> None:
 
 
 Change = Callable[[spec_pb2.BehaviorSpec], object]
-STATE, CAMERA, TILE, OTHERS = 0, 1, 2, 3
+CAMERA, TILE, OTHERS = 1, 2, 3
+KNOWN = spec_pb2.DIMENSION_PROPERTY_NONE
+STRANGE = spec_pb2.DimensionProperty.ValueType(99)
 FAULTS: list[tuple[Change, str]] = [
     (lambda m: setattr(m, "name", ""), "has 0 characters"),
     (lambda m: setattr(m, "name", "../x"), "separate parts"),
@@ -72,8 +74,8 @@ FAULTS: list[tuple[Change, str]] = [
     (lambda m: setattr(m.observations[0], "kind", 9), "kind 9"),
     (lambda m: setattr(m.observations[0], "layout", 1), "only images"),
     (lambda m: m.observations[0].categories.append(3), "only categorical"),
-    (lambda m: m.observations[0].dimension_properties.extend([1, 1]), "2 dimension properties for 1"),
-    (lambda m: m.observations[0].dimension_properties.append(9), "unknown value"),
+    (lambda m: m.observations[0].dimension_properties.extend([KNOWN, KNOWN]), "2 dimension properties for 1"),
+    (lambda m: m.observations[0].dimension_properties.append(STRANGE), "unknown value"),
     (lambda m: m.observations[CAMERA].shape.append(1), "IMAGE needs 3 axes"),
     (lambda m: setattr(m.observations[CAMERA], "layout", 0), "must be HWC or CHW"),
     (lambda m: setattr(m.observations[CAMERA], "layout", 9), "must be HWC or CHW"),

@@ -1,0 +1,82 @@
+"""The options do what their comments say, on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc._cython import cygrpc  # type: ignore[attr-defined]
+from rollcast import limits
+from rollcast.channels import channel_options, server_options
+from rollcast.v1 import session_pb2, session_pb2_grpc
+
+from tests.protos.serving import Context, connected, serving
+
+
+def test_a_port_in_use_is_an_error() -> None:
+    """Without so_reuseport 0 the second server would silently take every other connection."""
+
+    async def run() -> None:
+        async with serving() as address:
+            second = grpc.aio.server(options=server_options())
+            with pytest.raises(RuntimeError):
+                second.add_insecure_port(address)
+            await second.stop(None)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("size_bytes", [1000, 1000 + limits.MESSAGE_HEADROOM_BYTES - 200])
+def test_the_largest_payload_fits_with_what_surrounds_it(size_bytes: int) -> None:
+    """The limit of the payload is checked by our code, which has a reason to give; gRPC's lies above it."""
+
+    async def renew(request: session_pb2.RenewSessionRequest, _: Context) -> session_pb2.RenewSessionResponse:
+        return session_pb2.RenewSessionResponse(lease_ms=len(request.session_id))
+
+    async def run() -> int:
+        async with serving(renew=renew, max_message_bytes=1000) as address, connected(address, 1000) as channel:
+            request = session_pb2.RenewSessionRequest(session_id="x" * size_bytes)
+            response = await session_pb2_grpc.SessionServiceStub(channel).RenewSession(request, timeout=20)
+            return response.lease_ms
+
+    assert size_bytes == asyncio.run(run())
+
+
+def test_two_channels_have_two_connections() -> None:
+    """A policy in transit must not stand in the way of acks."""
+    peers = set()
+
+    async def renew(_: session_pb2.RenewSessionRequest, context: Context) -> session_pb2.RenewSessionResponse:
+        peers.add(context.peer())
+        return session_pb2.RenewSessionResponse()
+
+    async def run() -> None:
+        async with serving(renew=renew) as address, connected(address) as one, connected(address) as other:
+            for channel in (one, other, one, other):
+                await session_pb2_grpc.SessionServiceStub(channel).RenewSession(
+                    session_pb2.RenewSessionRequest(), timeout=20
+                )
+
+    asyncio.run(run())
+    assert len(peers) == 2
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _ in [*server_options(), *channel_options()]}))
+def test_every_option_is_one_that_grpc_knows(name: str) -> None:
+    """An unknown option is ignored in silence, so the name is looked up in gRPC's own library."""
+    assert name.encode() + b"\0" in Path(cygrpc.__file__).read_bytes()
+
+
+def test_the_misleading_name_of_the_ping_limit_is_unknown_to_grpc() -> None:
+    """The name that follows the C macro does nothing; should that change, the comment in channels.py is wrong."""
+    library = Path(cygrpc.__file__).read_bytes()
+    assert b"grpc.http2.min_recv_ping_interval_without_data_ms\0" not in library
+
+
+def test_a_client_probes_no_more_often_than_a_server_allows() -> None:
+    """Else idle actors would be cut off with "Too many pings"."""
+    server, client = dict(server_options()), dict(channel_options())
+    assert server["grpc.http2.min_ping_interval_without_data_ms"] * 2 <= client["grpc.keepalive_time_ms"]
+    assert server["grpc.keepalive_permit_without_calls"] == client["grpc.keepalive_permit_without_calls"] == 1

@@ -11,7 +11,6 @@ from learner.exits import ExitCode, UserError
 from learner.networks.activations import activation
 from learner.networks.encoders import ObservationEncoder
 from learner.networks.initializers import Initializer
-from learner.networks.normalizer import Normalizer
 from learner.settings.network import NetworkSettings
 
 
@@ -47,8 +46,3 @@ class Body(nn.Module):
         """Encodes ``[B, *shape]`` of each observation to ``[B, hidden_units]``."""
         hidden: Tensor = self.layers(self.encoder(list(observations)))
         return hidden
-
-    @property
-    def normalizers(self) -> dict[int, Normalizer]:
-        """The normalizers by position of their observation."""
-        return self.encoder.normalizers

@@ -26,15 +26,14 @@ def gaussian_entropy(log_std: Tensor) -> Tensor:
     return log_std + (0.5 + _HALF_LOG_TWO_PI)
 
 
-def categorical_log_prob(logits: Tensor, actions: Tensor, offsets: Tensor) -> Tensor:
+def categorical_log_prob(logits: Tensor, choices: Tensor) -> Tensor:
     """Log-probability of the chosen action of each branch, ``[B, b]``.
 
     Args:
         logits: ``[B, sum(branches)]``, normalized per branch, branches side by side.
-        actions: ``[B, b]`` integers, each counted from 0 within its branch.
-        offsets: ``[b]`` int64, where each branch begins (`branch_offsets`).
+        choices: ``[B, b]`` int64, columns of ``logits``: actions plus `branch_offsets`.
     """
-    return logits.gather(1, actions.to(torch.int64) + offsets)
+    return logits.gather(1, choices)
 
 
 def categorical_entropy(logits: Tensor, branches: Sequence[int]) -> Tensor:
@@ -42,7 +41,7 @@ def categorical_entropy(logits: Tensor, branches: Sequence[int]) -> Tensor:
     terms = -(logits.exp() * logits)
     if len(branches) == 1:
         return terms.sum(1, keepdim=True)
-    return torch.stack([part.sum(1) for part in terms.split(list(branches), dim=1)], dim=1)
+    return torch.stack([part.sum(1) for part in torch.split(terms, list(branches), dim=1)], dim=1)
 
 
 def branch_offsets(branches: Sequence[int], device: torch.device | str = "cpu") -> Tensor:

@@ -32,12 +32,18 @@ class VectorEncoder(nn.Module):
 
     def forward(self, observation: Tensor) -> Tensor:
         """Encodes ``[B, *shape]`` to ``[B, size]``."""
+        values = self.scaled(observation)
+        if self.normalizer is None:
+            return values
+        normalized: Tensor = self.normalizer(values)
+        return normalized
+
+    def scaled(self, observation: Tensor) -> Tensor:
+        """Casts, flattens and scales ``[B, *shape]`` to ``[B, size]``: what the normalizer sees."""
         values = observation.to(torch.float32)
         if values.dim() != 2:
             values = values.reshape(-1, self.size)
-        if self._factor != 1.0:
-            values = values * self._factor
-        return values if self.normalizer is None else self.normalizer(values)
+        return values if self._factor == 1.0 else values * self._factor
 
 
 class CategoricalEncoder(nn.Module):
@@ -96,8 +102,8 @@ class ObservationEncoder(nn.Module):
         encoders = [build_encoder(spec, settings, initializer) for spec in specs]
         self.encoders = nn.ModuleList(encoders)
         self.size = sum(encoder.size for encoder in encoders)
-        self.normalizers = {
-            index: encoder.normalizer
+        self.normalizing = {
+            index: encoder
             for index, encoder in enumerate(encoders)
             if isinstance(encoder, VectorEncoder) and encoder.normalizer is not None
         }

@@ -58,7 +58,9 @@ class CategoricalHead(nn.Module):
             logits = logits * allowed + FORBIDDEN_LOGIT * (1.0 - allowed)
         if len(self.branches) == 1:
             return torch.log_softmax(logits, dim=1)
-        return torch.cat([torch.log_softmax(part, dim=1) for part in logits.split(self.branches, dim=1)], dim=1)
+        return torch.cat(
+            [torch.log_softmax(part, dim=1) for part in torch.split(logits, list(self.branches), dim=1)], dim=1
+        )
 
 
 class ValueHead(nn.Module):

@@ -51,16 +51,16 @@ class Initializer:
 
     def linear(self, inputs: int, outputs: int, gain: float) -> nn.Linear:
         """Makes a linear layer ``[B, inputs] -> [B, outputs]`` with a bias of zero."""
-        return self._fill(nn.utils.skip_init(nn.Linear, inputs, outputs), self._main, gain)
+        return self._fill(nn.Linear(inputs, outputs, device="meta"), self._main, gain)
 
     def value(self, inputs: int, outputs: int) -> nn.Linear:
         """Makes a linear layer for values: Xavier-uniform (Glorot and Bengio 2010) in the kaiming family."""
         fill = nn.init.orthogonal_ if self.kind == "orthogonal" else nn.init.xavier_uniform_
-        return self._fill(nn.utils.skip_init(nn.Linear, inputs, outputs), fill, self.gains.value)
+        return self._fill(nn.Linear(inputs, outputs, device="meta"), fill, self.gains.value)
 
     def conv(self, inputs: int, outputs: int, kernel: int, stride: int = 1, padding: int = 0) -> nn.Conv2d:
         """Makes a convolution ``[B, inputs, H, W] -> [B, outputs, H', W']`` with a bias of zero."""
-        layer = nn.utils.skip_init(nn.Conv2d, inputs, outputs, kernel, stride=stride, padding=padding)
+        layer = nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=padding, device="meta")
         return self._fill(layer, self._main, self.gains.hidden)
 
     @property
@@ -68,6 +68,7 @@ class Initializer:
         return nn.init.orthogonal_ if self.kind == "orthogonal" else nn.init.kaiming_normal_
 
     def _fill(self, layer: _Layer, fill: Callable[..., Tensor], gain: float) -> _Layer:
+        layer.to_empty(device="cpu")  # made on "meta", so that torch's own initialization draws no random numbers
         fill(layer.weight, generator=self._generator)
         with torch.no_grad():
             layer.weight.mul_(gain)

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from learner.networks.body import Body
 from learner.networks.heads import CategoricalHead, GaussianHead
 from learner.networks.initializers import Initializer
-from learner.networks.normalizer import Normalizer
 from learner.settings.network import NetworkSettings
 
 
@@ -75,8 +74,3 @@ class PolicyNetwork(nn.Module):
         mean, log_std = (None, None) if self.gaussian is None else self.gaussian(hidden)
         logits = None if self.categorical is None else self.categorical(hidden, action_masks)
         return PolicyOutput(mean, log_std, logits, None)
-
-    @property
-    def normalizers(self) -> dict[int, Normalizer]:
-        """The normalizers by position of their observation."""
-        return self.body.normalizers

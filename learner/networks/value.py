@@ -9,9 +9,9 @@ from rollcast.specs import BehaviorSpec
 from torch import Tensor, nn
 
 from learner.networks.body import Body
+from learner.networks.encoders import VectorEncoder
 from learner.networks.heads import ValueHead
 from learner.networks.initializers import Initializer
-from learner.networks.normalizer import Normalizer
 from learner.networks.policy import PolicyNetwork, PolicyOutput
 from learner.settings.network import NetworkSettings
 
@@ -66,33 +66,31 @@ class ActorCritic(nn.Module):
         values: Tensor = self.critic(inputs)
         return values
 
-    def all_normalizers(self) -> list[tuple[int, Normalizer]]:
-        """Returns every normalizer with the position of its observation, the critic's included."""
-        found = list(self.policy.normalizers.items())
+    def vector_encoders(self) -> list[tuple[int, VectorEncoder]]:
+        """Returns every encoder that normalizes, with the position of its observation; the critic's included."""
+        found = list(self.policy.body.encoder.normalizing.items())
         if isinstance(self.critic, ValueNetwork):
-            found += self.critic.body.normalizers.items()
+            found += self.critic.body.encoder.normalizing.items()
         return found
 
 
-def build_actor_critic(
-    spec: BehaviorSpec,
+def build_critic(
+    policy: PolicyNetwork,
     settings: NetworkSettings,
     *,
     signals: int,
-    shared_critic: bool,
+    shared: bool,
     generator: torch.Generator | None = None,
-) -> ActorCritic:
-    """Builds a policy and its critic.
+) -> ValueNetwork | ValueHead:
+    """Builds the critic of a policy.
 
     Args:
-        spec: what the behavior sees and does.
+        policy: the policy.
         settings: the network block of the run file.
         signals: number of reward signals.
-        shared_critic: whether the critic is a head on the policy's body.
+        shared: whether the critic is a head on the policy's body.
         generator: where initial weights come from; None is torch's own.
     """
-    policy = PolicyNetwork(spec, settings, generator)
-    if shared_critic:
-        head = ValueHead(policy.body.size, signals, Initializer(settings.initialization, generator))
-        return ActorCritic(policy, head)
-    return ActorCritic(policy, ValueNetwork(spec, settings, signals, generator))
+    if shared:
+        return ValueHead(policy.body.size, signals, Initializer(settings.initialization, generator))
+    return ValueNetwork(policy.spec, settings, signals, generator)

@@ -70,7 +70,8 @@ class _Residual(nn.Module):
 
     def forward(self, values: Tensor) -> Tensor:
         """Adds the block's result to its input ``[B, C, H, W]``."""
-        return values + self.layers(values)
+        changed: Tensor = self.layers(values)
+        return values + changed
 
 
 def _tower(kind: str, channels: int, initializer: Initializer) -> nn.Sequential:

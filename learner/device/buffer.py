@@ -1,0 +1,218 @@
+"""The update buffer: segments in the ring that wait, and those that the next update takes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rollcast.enums import SegmentEnd
+from rollcast.trajectories import Chunk
+from torch import Tensor
+
+from learner.device.columns import ACTION_MASK, RingColumn
+from learner.device.layout import ChunkSegments, fill, spans, split
+from learner.device.ring import DeviceRing
+from learner.device.staging import staging_for
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Consecutive steps of one agent in the ring.
+
+    Attributes:
+        first_row: absolute ring row of the first step; the final row follows the last step.
+        steps: how many.
+        terminated: nothing bootstraps at the end.
+        oldest_version: of its rows.
+        actor_index: who sent it.
+        masked: it came with action masks.
+    """
+
+    first_row: int
+    steps: int
+    terminated: bool
+    oldest_version: int
+    actor_index: int
+    masked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Where the rows of one update are: R rows, of which N are steps and the others final rows.
+
+    Attributes:
+        rows: ``[R]`` int64, places in the ring, segment after segment.
+        steps: ``[N]`` int64, which of the R are steps.
+        step_rows: ``[N]`` int64, places of the steps in the ring.
+        is_step: ``[R]`` float64, 1 for steps, 0 for final rows.
+        continues: ``[R]`` float64, 1 where the next row is a step of the same segment, else 0.
+        bootstraps: ``[R]`` float64, 1 where the value of the next row counts: 0 at terminal steps and final rows.
+        longest: rows of the longest segment.
+        masked: whether any segment came with action masks.
+        segments: the segments themselves.
+    """
+
+    rows: Tensor
+    steps: Tensor
+    step_rows: Tensor
+    is_step: Tensor
+    continues: Tensor
+    bootstraps: Tensor
+    longest: int
+    masked: bool
+    segments: tuple[Segment, ...]
+
+    @property
+    def step_count(self) -> int:
+        """N."""
+        return int(self.steps.shape[0])
+
+    def actor_of(self, step: int) -> int:
+        """Returns the actor that sent a step, 0 <= step < N."""
+        ends = np.cumsum([segment.steps for segment in self.segments])
+        return self.segments[int(np.searchsorted(ends, step, side="right"))].actor_index
+
+
+class UpdateBuffer:
+    """Segments in the order of arrival: first those taken for the next update, then those that wait.
+
+    Args:
+        columns: what a row holds.
+        capacity_rows: rows of the ring, final rows included.
+        block_rows: the most rows that are staged at once; a segment must fit.
+        device: where the ring is.
+    """
+
+    def __init__(
+        self, columns: Sequence[RingColumn], capacity_rows: int, block_rows: int, device: torch.device
+    ) -> None:
+        self.ring = DeviceRing(columns, capacity_rows, device)
+        self._staging = staging_for(self.ring, block_rows, device)
+        self._block_rows = block_rows
+        self._device = device
+        self._taken: list[Segment] = []
+        self._waiting: deque[Segment] = deque()
+        self.taken_steps = 0
+        self.waiting_steps = 0
+
+    @property
+    def longest_segment(self) -> int:
+        """The most steps of a segment that can be staged."""
+        return self._block_rows - 1
+
+    def add(self, chunk: Chunk, parts: ChunkSegments, chosen: NDArray[np.int64], actor_index: int) -> int:
+        """Stages chosen segments of a chunk, as many as there is room for.
+
+        Args:
+            chunk: the chunk.
+            parts: its segments.
+            chosen: indices of the segments to stage, ascending; none longer than `longest_segment`.
+            actor_index: who sent it.
+
+        Returns:
+            How many of the chosen ones were staged; the others need room.
+        """
+        staged = 0
+        for run in split(chosen, parts.lengths, self._block_rows):
+            rows = int(parts.lengths[run].sum()) + len(run)
+            first = self.ring.reserve(rows)
+            if first is None:
+                break
+            fill(self._staging.open(first, rows), self.ring.columns, chunk, parts, run)
+            self._staging.commit()
+            self._append(first, parts, run, actor_index, masked=ACTION_MASK in chunk.columns)
+            staged += len(run)
+        return staged
+
+    def _append(
+        self, first: int, parts: ChunkSegments, run: NDArray[np.int64], actor_index: int, *, masked: bool
+    ) -> None:
+        for index in run.tolist():
+            steps = int(parts.lengths[index])
+            terminated = int(parts.ends[index]) == SegmentEnd.TERMINATED
+            self._waiting.append(Segment(first, steps, terminated, int(parts.oldest[index]), actor_index, masked))
+            self.waiting_steps += steps
+            first += steps + 1
+
+    def take(self, target_steps: int) -> None:
+        """Takes segments, oldest first, for the next update until it has more than ``target_steps`` steps."""
+        while self._waiting and self.taken_steps <= target_steps:
+            segment = self._waiting.popleft()
+            self.waiting_steps -= segment.steps
+            self._taken.append(segment)
+            self.taken_steps += segment.steps
+
+    def plan(self) -> Plan:
+        """Says where the rows of the taken segments are; to be called when there is at least one."""
+        self._staging.join()
+        steps = np.array([segment.steps for segment in self._taken], np.int64)
+        starts = np.array([segment.first_row for segment in self._taken], np.int64)
+        rows = self.ring.places(spans(starts, steps + 1))
+        finals = np.cumsum(steps + 1) - 1
+        is_step = np.ones(len(rows))
+        is_step[finals] = 0.0
+        continues = is_step.copy()
+        continues[finals - 1] = 0.0
+        bootstraps = is_step.copy()
+        bootstraps[finals - 1] = [0.0 if segment.terminated else 1.0 for segment in self._taken]
+        positions = np.flatnonzero(is_step)
+        return Plan(
+            rows=self._to_device(rows),
+            steps=self._to_device(positions),
+            step_rows=self._to_device(rows[positions]),
+            is_step=self._to_device(is_step),
+            continues=self._to_device(continues),
+            bootstraps=self._to_device(bootstraps),
+            longest=int(steps.max()) + 1,
+            masked=any(segment.masked for segment in self._taken),
+            segments=tuple(self._taken),
+        )
+
+    def settle(self) -> int:
+        """Forgets the taken segments after their update and frees their rows; returns their steps."""
+        steps = self.taken_steps
+        self._taken.clear()
+        self.taken_steps = 0
+        self._free()
+        return steps
+
+    def drop_waiting(self, oldest_version: int) -> int:
+        """Drops waiting segments with rows older than a version and closes the gaps; returns their steps.
+
+        To be called when a version was completed, before the next `take`. The ring then has no gaps, so that what one
+        update needs always fits.
+        """
+        kept = [segment for segment in self._waiting if segment.oldest_version >= oldest_version]
+        dropped = self.waiting_steps - sum(segment.steps for segment in kept)
+        if dropped:
+            self._staging.join()
+            self._waiting = deque(self._compacted(kept))
+            self.waiting_steps -= dropped
+        return dropped
+
+    def clear(self) -> int:
+        """Forgets every segment; returns their steps."""
+        steps = self.taken_steps + self.waiting_steps
+        self._waiting.clear()
+        self.waiting_steps = 0
+        self.settle()
+        return steps
+
+    def _compacted(self, kept: list[Segment]) -> list[Segment]:
+        lengths = np.array([segment.steps + 1 for segment in kept], np.int64)
+        row = self.ring.compact(spans(np.array([segment.first_row for segment in kept], np.int64), lengths))
+        moved = []
+        for segment in kept:
+            moved.append(replace(segment, first_row=row))
+            row += segment.steps + 1
+        return moved
+
+    def _free(self) -> None:
+        self.ring.free_before(self._waiting[0].first_row if self._waiting else None)
+
+    def _to_device(self, array: NDArray[np.int64] | NDArray[np.float64]) -> Tensor:
+        return torch.from_numpy(array).to(self._device)

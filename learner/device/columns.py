@@ -1,0 +1,87 @@
+"""The columns of the ring: what of a chunk an on-policy update needs, and in which type.
+
+A segment of n steps takes n + 1 rows. The last one, its *final row*, holds what was observed after the last step, so
+that the value of the next observation is the value of the next row, wherever a row stands. In all other columns a final
+row holds zeros.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from rollcast.specs import BehaviorSpec
+
+ACTION_MASK = "action_mask"
+CONTINUOUS_ACTION = "continuous_action"
+DISCRETE_ACTION = "discrete_action"
+LOG_PROB = "log_prob"
+REWARD = "reward"
+VERSION = "version"
+
+# torch cannot index, or not store, some types of the wire; the network casts to float32 anyway.
+_STORED_AS = {"bool": "uint8", "uint16": "int32", "uint32": "int64", "float64": "float32", "float16": "float32"}
+
+
+@dataclass(frozen=True, slots=True)
+class RingColumn:
+    """One column of the ring.
+
+    Attributes:
+        name: its name; that of the chunk's column where one corresponds to it.
+        dtype: element type in the ring.
+        shape: of one row.
+        final: the chunk's column that fills the final rows, if any.
+    """
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int, ...] = ()
+    final: str | None = None
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
+
+
+def observation_column(name: str) -> str:
+    """Returns the column of an observation."""
+    return f"obs/{name}"
+
+
+def on_policy_columns(spec: BehaviorSpec) -> tuple[RingColumn, ...]:
+    """Returns the columns of an on-policy trainer.
+
+    ``reward`` is the agent's own reward plus its group's; ``version`` the policy version that acted.
+    """
+    columns = [
+        RingColumn(
+            observation_column(observation.name),
+            stored_dtype(observation.dtype),
+            observation.shape,
+            final=f"final_obs/{observation.name}",
+        )
+        for observation in spec.observations
+    ]
+    action = spec.action
+    if action.continuous_size:
+        columns.append(RingColumn(CONTINUOUS_ACTION, torch.float32, (action.continuous_size,)))
+    if action.discrete_branches:
+        # int64, so that the loss can gather with it as it is
+        columns.append(RingColumn(DISCRETE_ACTION, torch.int64, (len(action.discrete_branches),)))
+        columns.append(RingColumn(ACTION_MASK, torch.uint8, (action.mask_size,)))
+    columns.append(RingColumn(LOG_PROB, torch.float32, (action.factors,)))
+    columns.append(RingColumn(REWARD, torch.float32))
+    columns.append(RingColumn(VERSION, torch.int64))
+    return tuple(columns)
+
+
+def stored_dtype(dtype: np.dtype[np.generic]) -> torch.dtype:
+    """Returns the type in which values of a wire type are kept in the ring."""
+    name = _STORED_AS.get(dtype.name, dtype.name)
+    found = getattr(torch, name)
+    if not isinstance(found, torch.dtype):
+        raise TypeError(f"torch has no type for {dtype.name}")
+    return found

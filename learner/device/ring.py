@@ -1,0 +1,88 @@
+"""The ring: one preallocated storage for each column on the training device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from learner.device.columns import RingColumn
+
+
+class DeviceRing:
+    """Rows are reserved at the head, in blocks that do not wrap, and freed at the tail.
+
+    Rows are named by *absolute* numbers that only grow; row a lies at place a modulo the capacity. No storage is ever
+    allocated again.
+
+    Args:
+        columns: what a row holds.
+        capacity_rows: how many rows there are.
+        device: where they are.
+
+    Attributes:
+        columns: the descriptions.
+        storage: by column name, ``[capacity_rows, *shape]``.
+        capacity_rows: how many rows there are.
+    """
+
+    def __init__(self, columns: Sequence[RingColumn], capacity_rows: int, device: torch.device) -> None:
+        self.columns = tuple(columns)
+        self.capacity_rows = capacity_rows
+        self.storage: dict[str, Tensor] = {
+            column.name: torch.zeros((capacity_rows, *column.shape), dtype=column.dtype, device=device)
+            for column in columns
+        }
+        self._head = 0
+        self._tail = 0
+
+    @property
+    def used_rows(self) -> int:
+        """Rows between tail and head."""
+        return self._head - self._tail
+
+    def reserve(self, rows: int) -> int | None:
+        """Reserves a block of rows that lie side by side.
+
+        Returns:
+            The absolute number of the first one, or None if there is no room now.
+        """
+        place = self._head % self.capacity_rows
+        skipped = self.capacity_rows - place if place + rows > self.capacity_rows else 0
+        if self.used_rows + skipped + rows > self.capacity_rows:
+            return None
+        first = self._head + skipped
+        self._head = first + rows
+        return first
+
+    def free_before(self, row: int | None) -> None:
+        """Frees all rows before an absolute row; None frees every row."""
+        self._tail = self._head if row is None else row
+
+    def place(self, row: int) -> int:
+        """Returns where an absolute row lies."""
+        return row % self.capacity_rows
+
+    def places(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns where absolute rows lie."""
+        return rows % self.capacity_rows
+
+    def compact(self, kept: NDArray[np.int64]) -> int:
+        """Moves rows together at the tail, so that what was dropped between them takes no room.
+
+        Args:
+            kept: the absolute rows to keep, ascending; all other rows are freed.
+
+        Returns:
+            The new absolute number of the first one; the others follow it one by one.
+        """
+        first = self._tail
+        self._head = first + len(kept)
+        for tensor in self.storage.values():
+            source = torch.from_numpy(self.places(kept)).to(tensor.device)
+            target = torch.from_numpy(self.places(np.arange(first, self._head))).to(tensor.device)
+            tensor.index_copy_(0, target, tensor.index_select(0, source))
+        return first

@@ -1,0 +1,1 @@
+"""Reward signals: what each step is worth to the trainer."""

@@ -1,0 +1,200 @@
+"""What every trainer is: queues in, policies out, and one turn of its life after another."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rollcast.specs import BehaviorSpec
+
+from learner.ingest.queue import QueuedChunk, TrajectoryQueue
+from learner.networks.policy import PolicyNetwork
+from learner.observe.stats import StatsReporter
+from learner.settings.trainer import TrainerSettings
+from learner.trainers.context import Publisher, TrainerContext
+
+
+class Trainer(ABC):
+    """Trains the policy of one behavior.
+
+    `advance` is one turn: it takes what waits in the queues, and if `is_trainable`, runs `setup`, `train`,
+    `sync_models` and `teardown`. All methods are called from one thread.
+
+    Args:
+        context: everything from outside.
+    """
+
+    def __init__(self, context: TrainerContext) -> None:
+        self.context = context
+        self.policies: dict[str, PolicyNetwork] = {}
+        self.policy_queues: list[Publisher] = []
+        self.trajectory_queues: list[TrajectoryQueue] = []
+        self.subscribe_trajectory_queue(context.behavior.queue)
+        self.publish_policy_queue(context.publisher)
+
+    @property
+    def brain_name(self) -> str:
+        """The behavior's name."""
+        return self.context.behavior.name
+
+    @property
+    def trainer_settings(self) -> TrainerSettings:
+        """The behavior's block of the run file."""
+        return self.context.behavior.settings
+
+    @property
+    def is_training(self) -> bool:
+        """Whether it learns at all; False for inference."""
+        return self.context.is_training
+
+    @property
+    def threaded(self) -> bool:
+        """Whether actors go on while an update runs."""
+        return self.trainer_settings.threaded
+
+    @property
+    def stats_reporter(self) -> StatsReporter:
+        """Where statistics go."""
+        return self.context.stats
+
+    @property
+    def get_max_steps(self) -> int:
+        """After how many steps training ends."""
+        return self.trainer_settings.max_steps
+
+    @property
+    def should_still_train(self) -> bool:
+        """Whether more updates are to come."""
+        return self.is_training and not self.context.reduce.any_agrees(self.get_step >= self.get_max_steps)
+
+    @property
+    @abstractmethod
+    def get_step(self) -> int:
+        """Steps so far, as schedules, summaries and ``max_steps`` count them."""
+
+    @property
+    @abstractmethod
+    def version(self) -> int:
+        """The policy version: completed updates."""
+
+    @property
+    @abstractmethod
+    def reward_buffer(self) -> deque[float]:
+        """Returns of the newest training episodes."""
+
+    @property
+    @abstractmethod
+    def episodes(self) -> int:
+        """Training episodes so far."""
+
+    @abstractmethod
+    def mean_return(self) -> float | None:
+        """Returns the mean of `reward_buffer`; None before the first episode."""
+
+    @abstractmethod
+    def create_policy(self, spec: BehaviorSpec) -> PolicyNetwork:
+        """Makes the network that acts."""
+
+    def add_policy(self, behavior_id: str, policy: PolicyNetwork) -> None:
+        """Makes a policy known under a behavior id."""
+        self.policies[behavior_id] = policy
+
+    def get_policy(self, behavior_id: str) -> PolicyNetwork:
+        """Returns the policy of a behavior id (``Name`` or ``Name?team=1``; teams share one).
+
+        Raises:
+            KeyError: there is none.
+        """
+        return self.policies[behavior_id.split("?", maxsplit=1)[0]]
+
+    def subscribe_trajectory_queue(self, queue: TrajectoryQueue) -> None:
+        """Adds a queue to take experience from."""
+        self.trajectory_queues.append(queue)
+
+    def publish_policy_queue(self, publisher: Publisher) -> None:
+        """Adds a publisher that each version goes to."""
+        self.policy_queues.append(publisher)
+
+    @abstractmethod
+    def start(self) -> None:
+        """Publishes the present version and sets the pace; once, after loading and before the first `advance`."""
+
+    def advance(self) -> bool:
+        """Takes one turn; returns whether there was anything to do."""
+        is_busy = self.collect()
+        if not (self.should_still_train and self.context.reduce.all_agree(self.is_trainable())):
+            return is_busy
+        self.setup()
+        try:
+            self.train()
+            self.sync_models()
+        finally:
+            self.teardown()
+        return True
+
+    def collect(self) -> bool:
+        """Takes what waits in the queues; returns whether there was anything."""
+        items = [item for queue in self.trajectory_queues for item in queue.get()]
+        for item in items:
+            self._process_trajectory(item)
+        return bool(items)
+
+    @abstractmethod
+    def _process_trajectory(self, item: QueuedChunk) -> None:
+        """Takes over one chunk."""
+
+    @abstractmethod
+    def is_trainable(self) -> bool:
+        """Returns whether there is enough new experience for an update."""
+
+    def setup(self) -> None:
+        """Is called before `train`."""
+
+    @abstractmethod
+    def train(self) -> None:
+        """Changes the parameters."""
+
+    @abstractmethod
+    def sync_models(self) -> None:
+        """Takes the trained parameters to those who act."""
+
+    def teardown(self) -> None:
+        """Is called after `sync_models`, also if `train` failed."""
+
+    def on_paused(self) -> None:
+        """Is called when the run is paused; no turn is taken until `on_resumed`."""
+
+    def on_resumed(self) -> None:
+        """Is called when the run goes on."""
+
+    @abstractmethod
+    def end_episode(self) -> None:
+        """Forgets collected experience, as after a reset of all environments."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Ends training for good: what was collected and not trained leaves the books as dropped."""
+
+    def save_model(self) -> None:
+        """Writes a checkpoint of the model, if anyone is there to write it."""
+        if self.context.saver is not None:
+            self.context.saver.save(self)
+
+    @abstractmethod
+    def export_model(self, path: Path) -> None:
+        """Writes the model that Unity loads."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Returns everything that training depends on: tensors, numbers, texts, lists and dicts."""
+
+    @abstractmethod
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a saved state.
+
+        Raises:
+            UserError: it does not fit this trainer.
+        """

@@ -1,0 +1,95 @@
+"""The epochs of one PPO update: where a learner spends its time.
+
+Nothing in here waits for the device or reads from it; statistics accumulate there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from learner.device.batches import Minibatches
+from learner.device.columns import ACTION_MASK, CONTINUOUS_ACTION, DISCRETE_ACTION, LOG_PROB
+from learner.networks.value import ActorCritic
+from learner.trainers.ppo.experience import ADVANTAGE, RETURNS, Experience
+from learner.trainers.ppo.loss import PPOBatch, PPOCoefficients, PPODiagnostics, ppo_loss
+from learner.trainers.ppo.optimizer import PPOOptimizer
+
+
+class EpochSums(NamedTuple):
+    """What the epochs leave behind, on the device.
+
+    Attributes:
+        losses: ``[3]``, sums over the minibatches of policy loss, value loss and entropy.
+        error: scalar, largest difference between recorded and own log-probability over the fresh steps of the first
+            minibatch, before any parameter changed; 0 if there were none.
+        worst: scalar int64, the step with that difference.
+        last: of the last minibatch.
+    """
+
+    losses: Tensor
+    error: Tensor
+    worst: Tensor
+    last: PPODiagnostics
+
+
+def run_epochs(
+    network: ActorCritic,
+    optimizer: PPOOptimizer,
+    minibatches: Minibatches,
+    experience: Experience,
+    observations: tuple[str, ...],
+    coefficients: PPOCoefficients,
+    epochs: int,
+) -> EpochSums:
+    """Descends the PPO loss over shuffled minibatches.
+
+    Args:
+        network: actor and critic.
+        optimizer: of their parameters.
+        minibatches: how steps are drawn.
+        experience: what is drawn from.
+        observations: names of the observation columns.
+        coefficients: weights of the loss.
+        epochs: passes over the steps, at least one.
+    """
+    branches = network.policy.spec.action.discrete_branches
+    losses: Tensor | None = None
+    error, worst = experience.lag.new_zeros((), dtype=torch.float32), experience.lag.new_zeros(())
+    for _ in range(epochs):
+        for columns in minibatches.epoch(experience.sources, experience.steps):
+            output, values = network([columns[name] for name in observations], columns.get(ACTION_MASK))
+            loss, diagnostics = ppo_loss(output, values, _batch(columns), coefficients, branches)
+            terms = torch.stack(diagnostics[:3])
+            if losses is None:
+                losses = terms
+                error, worst = _fresh_error(diagnostics.log_ratio, experience.lag, minibatches.order)
+            else:
+                losses += terms
+            optimizer.step(loss)
+    if losses is None:
+        raise ValueError(f"an update needs at least one epoch, got {epochs}")
+    return EpochSums(losses, error, worst, diagnostics)
+
+
+def _batch(columns: Mapping[str, Tensor]) -> PPOBatch:
+    return PPOBatch(
+        columns.get(CONTINUOUS_ACTION),
+        columns.get(DISCRETE_ACTION),
+        columns[LOG_PROB],
+        columns[ADVANTAGE],
+        columns[RETURNS],
+    )
+
+
+@torch.no_grad()
+def _fresh_error(log_ratio: Tensor, lag: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
+    """Finds the largest error of the first minibatch among steps of the present version, and its step."""
+    steps = order[: log_ratio.shape[0]]
+    errors = log_ratio.abs().amax(1)
+    errors = torch.where(lag.index_select(0, steps) == 0, errors, torch.zeros_like(errors))
+    error, place = errors.max(0)
+    return error, steps[place]

@@ -1,0 +1,205 @@
+"""The PPO trainer: ML-Agents' `ppo`, with the recorded log-probabilities of many actors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+import torch
+from rollcast.specs import BehaviorSpec
+
+from learner.device.batches import Minibatches
+from learner.device.buffer import Plan
+from learner.networks.policy import PolicyNetwork
+from learner.networks.value import ActorCritic, build_critic
+from learner.rewards.signals import build_signals
+from learner.settings.hyperparameters import PPOHyperparameters
+from learner.trainers.context import TrainerContext
+from learner.trainers.normalization import ObservationStatistics
+from learner.trainers.ppo.epochs import EpochSums, run_epochs
+from learner.trainers.ppo.experience import Experience, ExperienceMaker
+from learner.trainers.ppo.loss import PPOCoefficients
+from learner.trainers.ppo.optimizer import PPOOptimizer
+from learner.trainers.rl import RLTrainer
+from learner.trainers.schedules import BETA_FLOOR, EPSILON_FLOOR, LEARNING_RATE_FLOOR, ScheduledValue
+
+log = structlog.get_logger(__name__)
+
+LOG_PROB_ERROR_LIMIT = 1e-3
+
+
+class PPOTrainer(RLTrainer):
+    """Proximal policy optimization over segments of many actors.
+
+    Args:
+        context: everything from outside.
+
+    Raises:
+        UserError: the settings do not fit the behavior.
+    """
+
+    def __init__(self, context: TrainerContext) -> None:
+        self.hyperparameters = _hyperparameters(context)
+        # One generator for the initial weights, one for the permutations: the second lives where the data is.
+        self._weights = torch.Generator().manual_seed(context.seed)
+        self._shuffle = torch.Generator(context.device).manual_seed(context.seed)
+        self.log_prob_error_max = 0.0
+        self.mean_lag = 0.0
+        super().__init__(context)
+        hyper, steps = self.hyperparameters, self.get_max_steps
+        self._learning_rate = ScheduledValue(
+            hyper.learning_rate_schedule, hyper.learning_rate, LEARNING_RATE_FLOOR, steps
+        )
+        self._epsilon = ScheduledValue(hyper.epsilon_schedule, hyper.epsilon, EPSILON_FLOOR, steps)
+        self._beta = ScheduledValue(hyper.beta_schedule, hyper.beta, BETA_FLOOR, steps)
+
+    def create_policy(self, spec: BehaviorSpec) -> PolicyNetwork:
+        """Makes the network that acts."""
+        policy = PolicyNetwork(spec, self.trainer_settings.network_settings, self._weights)
+        return policy.to(self.context.device)
+
+    def create_optimizer(self) -> None:
+        """Makes the critic, the reward signals and the optimizer."""
+        hyper, context = self.hyperparameters, self.context
+        self.signals = build_signals(self.trainer_settings.reward_signals)
+        critic = build_critic(
+            self.policy,
+            self.trainer_settings.network_settings,
+            signals=len(self.signals),
+            shared=hyper.shared_critic,
+            generator=self._weights,
+        )
+        self.network = ActorCritic(self.policy, critic).to(context.device)
+        self.optimizer = PPOOptimizer(self.network, hyper, context.reduce)
+        self.statistics = ObservationStatistics(self.network, context.behavior.spec, context.reduce, context.device)
+        self._minibatches = Minibatches(hyper.batch_size, self._shuffle)
+        self._maker = ExperienceMaker(
+            context.behavior.spec,
+            self.network,
+            self.signals,
+            lambd=hyper.lambd,
+            ratio=hyper.ratio,
+            reduce=context.reduce,
+            device=context.device,
+        )
+
+    def _update_policy(self) -> int:
+        """Trains on the taken segments; returns the gradient steps, or 0 if the result was not finite."""
+        plan = self.update_buffer.plan()
+        storage = self.update_buffer.ring.storage
+        experience = self._maker.make(plan, storage, self.version)
+        moments = self.statistics.moments(storage, plan.step_rows)
+        coefficients = self._coefficients()
+        before, snapshot = self.optimizer.steps, self.optimizer.snapshot()
+        sums = run_epochs(
+            self.network,
+            self.optimizer,
+            self._minibatches,
+            experience,
+            self._maker.observations,
+            coefficients,
+            self.hyperparameters.num_epoch,
+        )
+        taken = self.optimizer.steps - before
+        if not self._report(experience, sums, taken, plan):
+            self.optimizer.restore(snapshot, before)
+            return 0
+        self.statistics.merge(moments)
+        self.stats_reporter.add_stat("Policy/Epsilon", coefficients.epsilon)
+        self.stats_reporter.add_stat("Policy/Beta", coefficients.beta)
+        return taken
+
+    def _coefficients(self) -> PPOCoefficients:
+        """Sets the learning rate of the present step and returns the other scheduled values."""
+        step = self.get_step
+        learning_rate = self._learning_rate.at(step)
+        self.optimizer.set_learning_rate(learning_rate)
+        self.stats_reporter.add_stat("Policy/Learning Rate", learning_rate)
+        return PPOCoefficients(
+            epsilon=self._epsilon.at(step), beta=self._beta.at(step), ratio=self.hyperparameters.ratio
+        )
+
+    def _report(self, experience: Experience, sums: EpochSums, minibatches: int, plan: Plan) -> bool:
+        """Reads the statistics from the device, once; returns whether losses and parameters are finite."""
+        ratio = sums.last.log_ratio
+        lag = experience.lag.double()
+        scalars = torch.stack(
+            [
+                self.optimizer.is_finite().double() * sums.losses.isfinite().all().double(),
+                *(sums.losses.double() / minibatches),
+                sums.error.double(),
+                sums.worst.double(),
+                lag.mean(),
+                lag.max(),
+                (ratio.exp() - 1.0 - ratio).double().mean(),
+                experience.explained,
+                *experience.values,
+                *experience.rewards,
+            ]
+        ).tolist()
+        finite, policy, value, entropy, error, worst, lag_mean, lag_max, divergence, explained, *signals = scalars
+        self.mean_lag, self.log_prob_error_max = lag_mean, error
+        add = self.stats_reporter.add_stat
+        add("Rollcast/Policy Lag", lag_mean)
+        add("Rollcast/Policy Lag Max", lag_max)
+        add("Rollcast/Log Prob Error Max", error)
+        if error > LOG_PROB_ERROR_LIMIT:
+            log.warning(
+                "log_prob_error",
+                behavior=self.brain_name,
+                error=round(error, 6),
+                limit=LOG_PROB_ERROR_LIMIT,
+                actor_index=plan.actor_of(int(worst)),
+                hint="this actor's policy, mask or normalizer is not the learner's",
+            )
+        if not finite:
+            return False
+        add("Losses/Policy Loss", abs(policy))
+        add("Losses/Value Loss", value)
+        add("Policy/Entropy", entropy)
+        add("Rollcast/Approximate KL", divergence)
+        add("Rollcast/Explained Variance", explained)
+        for index, signal in enumerate(self.signals):
+            title = signal.name.capitalize()
+            add(f"Policy/{title} Value Estimate", signals[index])
+            self.collected_rewards[signal.name] = signals[len(self.signals) + index]
+        return True
+
+    def _publish_statistics(self) -> None:
+        """Puts running statistics of the observations into actor and critic."""
+        self.statistics.publish()
+
+    def model_state(self) -> dict[str, Any]:
+        """Returns networks, optimizer, normalizer and generators."""
+        return {
+            "network": self.network.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "optimizer_steps": self.optimizer.steps,
+            "statistics": self.statistics.state_dict(),
+            "shuffle": self._shuffle.get_state(),
+        }
+
+    def load_model_state(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `model_state` returned.
+
+        Raises:
+            ValueError, KeyError, RuntimeError: it does not fit.
+        """
+        self.network.load_state_dict(state["network"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.optimizer.steps = int(state["optimizer_steps"])
+        self.statistics.load_state_dict(state["statistics"])
+        self._shuffle.set_state(state["shuffle"])
+
+
+def _hyperparameters(context: TrainerContext) -> PPOHyperparameters:
+    """Returns the hyperparameters of a behavior that is trained with PPO.
+
+    Raises:
+        TypeError: they are those of another trainer; a fault in the learner's own code.
+    """
+    found = context.behavior.settings.hyperparameters
+    if not isinstance(found, PPOHyperparameters):
+        raise TypeError(f"{context.behavior.name} has {type(found).__name__}, not PPOHyperparameters")
+    return found

@@ -1,0 +1,327 @@
+"""Trainers that learn by reinforcement: the books, the pace, versions, summaries and checkpoints around an update."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import structlog
+from torch import Tensor
+
+from learner.device.buffer import UpdateBuffer
+from learner.device.columns import on_policy_columns
+from learner.device.sizes import ring_size
+from learner.exits import ExitCode, UserError
+from learner.ingest.queue import HoldReason, Pace, QueuedChunk
+from learner.settings.trainer import TrainerSettings
+from learner.trainers.base import Trainer
+from learner.trainers.context import Progress, TrainerContext
+from learner.trainers.errors import TrainerFailedError
+from learner.trainers.intake import Intake
+from learner.trainers.pace import ahead_limit_steps
+from learner.trainers.tally import EpisodeTally
+
+log = structlog.get_logger(__name__)
+
+STATE_FORMAT = 1
+NOT_FINITE = "not_finite_update"
+MAX_FAILED_UPDATES = 3
+"""Updates in a row that may be thrown away because their result was not finite."""
+
+
+class RLTrainer(Trainer):
+    """An on-policy trainer: collects until the update buffer is full, updates, publishes, and starts anew.
+
+    Args:
+        context: everything from outside.
+
+    Raises:
+        UserError: the ring of the run file is too small, or its network does not fit the behavior.
+    """
+
+    def __init__(self, context: TrainerContext) -> None:
+        super().__init__(context)
+        behavior, service = context.behavior, context.service
+        columns = on_policy_columns(behavior.spec)
+        size = ring_size(
+            columns,
+            ring_steps=service.device_ring_steps,
+            buffer_size=self.buffer_size,
+            time_horizon=self.trainer_settings.time_horizon,
+            chunk_steps=service.max_chunk_steps or -(-service.target_chunk_bytes // behavior.spec.step_bytes),
+        )
+        self.update_buffer = UpdateBuffer(columns, size.capacity_rows, size.block_rows, context.device)
+        self.intake = Intake(behavior.name, self.update_buffer, context.ledger, context.generation)
+        self.tally = EpisodeTally(
+            context.stats, service.reward_buffer_episodes, _extrinsic_strength(self.trainer_settings)
+        )
+        self.collected_rewards: dict[str, float] = {}
+        self._version = 0
+        self._optimizer_steps = 0
+        self._steps_trained = 0
+        self._steps_failed = 0
+        self._failed_updates = 0
+        self._is_updated = False
+        self._collecting_since = time.monotonic()
+        self.policy = self.create_policy(behavior.spec)
+        self.add_policy(behavior.name, self.policy)
+        self.create_optimizer()
+
+    @property
+    def buffer_size(self) -> int:
+        """Steps that an update must exceed."""
+        return self.trainer_settings.hyperparameters.buffer_size
+
+    @property
+    def get_step(self) -> int:
+        """Steps that were trained, or taken into the present update buffer."""
+        return self._steps_trained + self._steps_failed + self.update_buffer.taken_steps
+
+    @property
+    def steps_trained(self) -> int:
+        """Steps in completed updates."""
+        return self._steps_trained
+
+    @property
+    def version(self) -> int:
+        """The policy version: completed updates."""
+        return self._version
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Gradient steps in completed updates."""
+        return self._optimizer_steps
+
+    @property
+    def reward_buffer(self) -> deque[float]:
+        """Returns of the newest training episodes."""
+        return self.tally.returns
+
+    @property
+    def episodes(self) -> int:
+        """Training episodes so far."""
+        return self.tally.episodes
+
+    def mean_return(self) -> float | None:
+        """Returns the mean of `reward_buffer`; None before the first episode."""
+        return self.tally.mean()
+
+    @property
+    def oldest_version(self) -> int:
+        """The oldest version whose steps may be trained now; 0 if any may."""
+        behavior = self.context.behavior
+        if behavior.cut_at_swap:  # rollcast.on_policy: strict
+            return self._version
+        return max(0, self._version - behavior.max_policy_lag) if behavior.max_policy_lag else 0
+
+    @abstractmethod
+    def create_optimizer(self) -> None:
+        """Makes the rest of the networks and their optimizer."""
+
+    @abstractmethod
+    def _update_policy(self) -> int:
+        """Trains on the taken segments of `update_buffer`.
+
+        Returns:
+            How many gradient steps were taken; 0 if the result was not finite, and everything is as it was before.
+        """
+
+    @abstractmethod
+    def _publish_statistics(self) -> None:
+        """Puts running statistics of the observations into the networks that act."""
+
+    @abstractmethod
+    def model_state(self) -> dict[str, Any]:
+        """Returns networks, optimizer, normalizer and generators."""
+
+    @abstractmethod
+    def load_model_state(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `model_state` returned.
+
+        Raises:
+            ValueError, KeyError, RuntimeError: it does not fit.
+        """
+
+    def start(self) -> None:
+        """Publishes the present version and sets the pace."""
+        for publisher in self.policy_queues:
+            publisher.attach(self.policy)
+        self._publish()
+        self._set_pace()
+
+    def collect(self) -> bool:
+        """Takes what waits in the queues, stages it, and tells the service what is held."""
+        before = self.get_step
+        is_busy = super().collect()
+        if is_busy:
+            self._refill()
+            self._set_pace()
+            self._cadence(before)
+        return is_busy
+
+    def _process_trajectory(self, item: QueuedChunk) -> None:
+        self.tally.add(item.chunk)
+        self.intake.receive(item)
+
+    def _refill(self) -> None:
+        self.intake.stage(self.oldest_version)
+        if self.should_still_train:
+            self.update_buffer.take(self.buffer_size)
+
+    def is_trainable(self) -> bool:
+        """Returns whether there is enough new experience for an update."""
+        return self._is_ready_update()
+
+    def _is_ready_update(self) -> bool:
+        return self.update_buffer.taken_steps > self.buffer_size
+
+    def setup(self) -> None:
+        """Holds the actors, unless they may go on while the update runs."""
+        if not self.threaded:
+            self._set_pace(HoldReason.UPDATING)
+        now = time.monotonic()
+        seconds = max(now - self._collecting_since, 1e-9)
+        self.stats_reporter.add_stat("Rollcast/Collect Seconds", seconds)
+        self._collecting_since = now
+
+    def train(self) -> None:
+        """Runs the update of the algorithm."""
+        begin = time.monotonic()
+        steps = self._update_policy()
+        self._is_updated = steps > 0
+        self._optimizer_steps += steps
+        seconds = time.monotonic() - begin
+        self.stats_reporter.add_stat("Rollcast/Update Seconds", seconds)
+        self.stats_reporter.add_stat(
+            "Rollcast/Update Steps per Second", self.update_buffer.taken_steps / max(seconds, 1e-9)
+        )
+
+    def sync_models(self) -> None:
+        """Completes the update: a new version in the books and with the actors; or none, if it was not finite."""
+        name = self.brain_name
+        if self._is_updated:
+            self._failed_updates = 0
+            self._version += 1
+            steps = self.update_buffer.settle()
+            self._steps_trained += steps
+            self._publish_statistics()
+            self._publish()
+            self.context.ledger.trained(name, steps)
+            return
+        steps = self.update_buffer.settle()
+        self._steps_failed += steps
+        self.intake.drop(NOT_FINITE, steps)
+        self._failed_updates += 1
+        log.warning("update_not_finite", behavior=name, steps=steps, failed_in_a_row=self._failed_updates)
+        if self._failed_updates >= MAX_FAILED_UPDATES:
+            raise TrainerFailedError(
+                f"{self._failed_updates} updates of {name} in a row had losses or gradients that are not finite: lower "
+                "learning_rate, set max_grad_norm, or look for rewards of very large size"
+            )
+
+    def teardown(self) -> None:
+        """Takes waiting experience into the next buffer and releases the actors."""
+        self.intake.new_version(self.oldest_version)
+        before = self.get_step
+        self._refill()
+        self._set_pace()
+        self._cadence(before)
+        self._collecting_since = time.monotonic()
+
+    def end_episode(self) -> None:
+        """Forgets collected experience, as after a reset of all environments."""
+        self.intake.clear("reset")
+        self._set_pace()
+
+    def finish(self) -> None:
+        """Ends training for good: what was collected and not trained leaves the books as dropped."""
+        self.intake.clear("not_training")
+        self._set_pace()
+
+    def _publish(self) -> None:
+        state: Mapping[str, Tensor] = self.policy.state_dict()
+        progress = Progress(self._version, self._optimizer_steps, self._steps_trained)
+        for publisher in self.policy_queues:
+            publisher.publish(state, progress)
+
+    def _set_pace(self, hold: HoldReason | None = None) -> None:
+        pace = Pace(
+            held_steps=self.intake.held_steps,
+            ahead_limit_steps=ahead_limit_steps(self.trainer_settings),
+            hold=hold,
+            until_version=self._version + 1 if hold is not None else 0,
+        )
+        for queue in self.trajectory_queues:
+            queue.set_pace(pace)
+
+    def _cadence(self, before: int) -> None:
+        """Writes a summary and a checkpoint where the steps since ``before`` crossed a multiple of their interval."""
+        now = self.get_step
+        summary_freq = self.trainer_settings.summary_freq
+        if now // summary_freq > before // summary_freq:
+            self.write_summary(now // summary_freq * summary_freq)
+        interval = self.trainer_settings.checkpoint_interval
+        if now // interval > before // interval and self.should_still_train:
+            self.save_model()
+
+    def write_summary(self, step: int) -> None:
+        """Hands the collected statistics to the writers under a step."""
+        self.stats_reporter.write_stats(step)
+
+    def export_model(self, path: Path) -> None:
+        """Writes the model that Unity loads."""
+        from learner.publish.unity import export_unity  # noqa: PLC0415 - onnx takes half a second to import
+
+        export_unity(self.policy, path)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns everything that training depends on; steps in an unfinished buffer are not part of it."""
+        return {
+            "format": STATE_FORMAT,
+            "trainer_type": self.trainer_settings.trainer_type,
+            "version": self._version,
+            "optimizer_steps": self._optimizer_steps,
+            "steps_trained": self._steps_trained,
+            "steps_failed": self._steps_failed,
+            "failed_updates": self._failed_updates,
+            "episodes": self.tally.episodes,
+            "reward_buffer": list(self.tally.returns),
+            "model": self.model_state(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a saved state.
+
+        Raises:
+            UserError: it does not fit this trainer.
+        """
+        try:
+            if state["format"] != STATE_FORMAT or state["trainer_type"] != self.trainer_settings.trainer_type:
+                raise ValueError(
+                    f"it is of format {state['format']} for trainer {state['trainer_type']}, not of format "
+                    f"{STATE_FORMAT} for trainer {self.trainer_settings.trainer_type}"
+                )
+            self.load_model_state(state["model"])
+            self._version = int(state["version"])
+            self._optimizer_steps = int(state["optimizer_steps"])
+            self._steps_trained = int(state["steps_trained"])
+            self._steps_failed = int(state["steps_failed"])
+            self._failed_updates = int(state["failed_updates"])
+            self.tally.episodes = int(state["episodes"])
+            self.tally.returns.clear()
+            self.tally.returns.extend(float(value) for value in state["reward_buffer"])
+        except (KeyError, ValueError, RuntimeError) as error:
+            raise UserError(
+                ExitCode.BAD_CHECKPOINT,
+                f"the saved state of {self.brain_name} does not fit the run file: {error}; restore the settings it was "
+                "made with, or start a new run",
+            ) from error
+
+
+def _extrinsic_strength(settings: TrainerSettings) -> float:
+    extrinsic = settings.reward_signals.extrinsic
+    return 0.0 if extrinsic is None else extrinsic.strength

@@ -28,7 +28,7 @@ def write_addresses(run_folder: Path, addresses: BoundAddresses) -> Path:
     """Writes ``address.json`` into the run folder in one step and returns its path.
 
     Raises:
-        OSError: the folder cannot be written to.
+        WriteFailed: the folder cannot be written to.
     """
     path = run_folder / ADDRESS_FILE
     write_json(path, {"address": addresses.address, "control": addresses.control})

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from learner.files import write_file
 
 
 def as_json(value: object) -> object:
@@ -25,26 +24,9 @@ def as_json(value: object) -> object:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Writes a value as indented JSON: a temporary file beside it, to disk, then renamed into place.
+    """Writes a value as indented JSON, whole or not at all.
 
     Raises:
-        OSError: the folder is missing, full, or may not be written to; the old file is then still there.
+        WriteFailed: the folder is missing, full, or may not be written to; the old file is then still there.
     """
-    text = json.dumps(as_json(value), indent=2, allow_nan=False) + "\n"
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            os.fchmod(descriptor, 0o644)  # mkstemp lets nobody else read, and this is meant to be read
-            file.write(text)
-            file.flush()
-            os.fsync(descriptor)
-        Path(temporary).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(temporary).unlink()
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    write_file(path, (json.dumps(as_json(value), indent=2, allow_nan=False) + "\n").encode())

@@ -103,7 +103,7 @@ def write_summary(run_folder: Path, summary: Summary) -> Path:
     """Writes ``summary.json`` into the run folder in one step and returns its path.
 
     Raises:
-        OSError: the folder cannot be written to.
+        WriteFailed: the folder cannot be written to.
     """
     path = run_folder / SUMMARY_FILE
     write_json(path, summary.as_dict())

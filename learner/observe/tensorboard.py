@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,10 +27,12 @@ class TensorBoardWriter:
 
     Args:
         run_folder: ``results/<run_id>``.
+        folder_name: the folder of a behavior in it; give the one that its checkpoints use.
     """
 
-    def __init__(self, run_folder: Path) -> None:
+    def __init__(self, run_folder: Path, folder_name: Callable[[str], str] = str) -> None:
         self._run_folder = run_folder
+        self._folder_name = folder_name
         self._files: dict[str, EventFile] = {}
 
     def write(self, category: str, summaries: Mapping[str, StatSummary], step: int) -> None:
@@ -81,11 +83,12 @@ class TensorBoardWriter:
     def _file(self, category: str) -> EventFile:
         file = self._files.get(category)
         if file is None:
-            if not category or category in {".", ".."} or set(category) & {"/", "\\", "\0"}:
-                raise ValueError(f"a statistics category is the name of a folder, got {printable(category)!r}")
+            name = self._folder_name(category)
+            if not name or name in {".", ".."} or set(name) & {"/", "\\", "\0"}:
+                raise ValueError(f"a statistics category is the name of a folder, got {printable(name)!r}")
             from learner.observe.events import EventFile  # noqa: PLC0415  (imports TensorBoard)
 
-            file = EventFile(self._run_folder / category)
+            file = EventFile(self._run_folder / name)
             self._files[category] = file
         return file
 

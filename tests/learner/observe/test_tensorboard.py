@@ -94,6 +94,14 @@ def test_a_category_never_leaves_the_run_folder(tmp_path: Path, category: str) -
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_folder_of_a_behavior_can_be_another(tmp_path: Path) -> None:
+    """Statistics lie where the behavior's checkpoints do, whatever that folder is called."""
+    writer = TensorBoardWriter(tmp_path, lambda name: name.replace("/", "_"))
+    writer.write_text("a/b", "t", "x")
+    writer.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["a_b"]
+
+
 def test_a_folder_that_cannot_be_made_costs_the_writer_only(tmp_path: Path) -> None:
     """Where the run folder's place is taken by a file, the reporter warns once and the run goes on."""
     taken = tmp_path / "run"

@@ -1,0 +1,156 @@
+"""What is in the repository, and what must never be."""
+
+import ast
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.architecture.tree import (
+    IGNORED_FOLDERS,
+    PACKAGES,
+    ROOT,
+    files,
+    own_files,
+    parsed,
+    python_files,
+    shown,
+    sources,
+)
+
+TOP_LEVEL = frozenset(
+    {"protos", "learner", "actor_client", "tests", "deploy", "docker-compose.yml", "pyproject.toml", "constraints.txt"}
+    | {"buf.yaml", "Makefile", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE"}
+)
+FORBIDDEN_MODULES = frozenset({"pickle", "cPickle", "cloudpickle", "dill", "shelve", "marshal", "joblib"})
+HIDDEN_ENDS = re.compile(r"\b(?:" + "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X")) + r")\b")
+FOREIGN_HOSTS = re.compile(
+    # Written in two halves, so that this file does not name them either.
+    "|".join(
+        re.escape(name + end)
+        for name, end in (
+            ("pypi", ".org"),
+            ("pythonhosted", ".org"),
+            ("anaconda", ".org"),
+            ("npmjs", ".org"),
+            ("golang", ".org"),
+            ("crates", ".io"),
+            ("ghcr", ".io"),
+            ("quay", ".io"),
+            ("docker", ".io/"),
+            ("docker", ".com"),
+            ("mirrors", "."),
+            ("artifactory", "."),
+        )
+    )
+)
+MACHINE_PATHS = re.compile(r"(?<![\w.$}])/(?:work|root|home|Users|opt/pypi|opt/wheels)(?:/|\b)")
+
+
+def test_the_top_level_is_what_was_agreed() -> None:
+    """Nothing lies beside the five folders and the single files but dot-entries and what git ignores."""
+    ignored = {line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines()}
+    found = {path.name for path in ROOT.iterdir() if not path.name.startswith(".")}
+    assert found - TOP_LEVEL - IGNORED_FOLDERS - ignored == set()
+
+
+def test_every_package_says_what_it_is() -> None:
+    """Each folder with modules in it is a package with a docstring."""
+    folders = {path.parent for path in files(*PACKAGES.values()) if path.suffix == ".py"}
+    silent = []
+    for folder in sorted(folders):
+        init = folder / "__init__.py"
+        if not init.exists() or not ast.get_docstring(parsed(init)):
+            silent.append(shown(folder))
+    assert silent == []
+
+
+def test_no_code_is_made_from_data() -> None:
+    """Nothing unpickles, evaluates text, loads YAML or arrays with objects in them, or runs a shell."""
+    assert [place for path in sources() for place in _places(path, _runs_data)] == []
+
+
+def test_weights_are_loaded_as_weights() -> None:
+    """Every `torch.load`, in tests and scripts too, has `weights_only=True`."""
+    assert [place for path in python_files() for place in _places(path, _loads_more_than_weights)] == []
+
+
+def test_no_error_disappears() -> None:
+    """No handler catches everything and does nothing."""
+    assert [place for path in sources() for place in _places(path, _swallows)] == []
+
+
+def test_no_module_keeps_changing_state() -> None:
+    """No module uses `global`: state belongs to objects that somebody makes and passes on."""
+    assert [place for path in sources() for place in _places(path, lambda node: isinstance(node, ast.Global))] == []
+
+
+def test_no_loose_ends() -> None:
+    """No note says that something is still to be done."""
+    assert _hits(HIDDEN_ENDS) == []
+
+
+def test_no_other_machine_is_needed() -> None:
+    """No file names a package registry or mirror: where packages come from is the user's to say."""
+    assert _hits(FOREIGN_HOSTS) == []
+
+
+def test_no_path_of_one_machine() -> None:
+    """No file names a folder that only the machine it was written on has."""
+    assert _hits(MACHINE_PATHS) == []
+
+
+def _hits(pattern: re.Pattern[str]) -> list[str]:
+    """Returns every place that matches, in text that a person wrote."""
+    found = []
+    for path in own_files():
+        if path == Path(__file__).resolve() or path.suffix in {".onnx", ".npz", ".pt", ".bin", ".png"}:
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+            if pattern.search(line):
+                found.append(f"{shown(path)}:{number}: {line.strip()[:100]}")
+    return found
+
+
+def _places(path: Path, is_fault: Callable[[ast.AST], bool]) -> list[str]:
+    """Returns where a syntax tree has nodes that are a fault."""
+    return [f"{shown(path)}:{getattr(node, 'lineno', 0)}" for node in ast.walk(parsed(path)) if is_fault(node)]
+
+
+def _loads_more_than_weights(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and _called(node) in {"torch.load", "torch.jit.load"}
+        and not _is_true(node, "weights_only")
+    )
+
+
+def _swallows(node: ast.AST) -> bool:
+    return isinstance(node, ast.ExceptHandler) and _catches_all(node) and isinstance(node.body[0], ast.Pass)
+
+
+def _runs_data(node: ast.AST) -> bool:
+    if isinstance(node, ast.Import):
+        return any(alias.name.partition(".")[0] in FORBIDDEN_MODULES for alias in node.names)
+    if isinstance(node, ast.ImportFrom):
+        return (node.module or "").partition(".")[0] in FORBIDDEN_MODULES
+    if not isinstance(node, ast.Call):
+        return False
+    name = _called(node)
+    return (
+        name in {"eval", "exec", "compile", "os.system", "os.popen", "yaml.load", "yaml.unsafe_load", "yaml.full_load"}
+        or _is_true(node, "allow_pickle")
+        or _is_true(node, "shell")
+    )
+
+
+def _called(node: ast.Call) -> str:
+    return ast.unparse(node.func) if isinstance(node.func, ast.Name | ast.Attribute) else ""
+
+
+def _is_true(node: ast.Call, keyword: str) -> bool:
+    values = [item.value for item in node.keywords if item.arg == keyword]
+    return any(isinstance(value, ast.Constant) and value.value is True for value in values)
+
+
+def _catches_all(node: ast.ExceptHandler) -> bool:
+    return node.type is None or ast.unparse(node.type) in {"Exception", "BaseException"}

@@ -1,0 +1,117 @@
+"""Which package imports which: as written, and at run time."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.tree import PACKAGES, ROOT, module_name, sources
+
+WITHOUT_TORCH = (
+    "rollcast",
+    "actor_client",
+    "learner.cli",
+    "learner.exits",
+    "learner.files",
+    "learner.operator",
+    "learner.settings",
+    "learner.observe",
+    "learner.ingest",
+    "learner.service",
+    "learner.publish.store",
+    "learner.publish.broadcast",
+)
+"""Modules, and packages with all their modules, that must work where torch is not installed."""
+
+
+def modules_of(name: str) -> list[str]:
+    """Returns a module, or a package's every module but its `__main__`."""
+    found = [module_name(path) for path in sources()]
+    return [
+        module
+        for module in found
+        if (module == name or module.startswith(f"{name}.")) and not module.endswith("__main__")
+    ]
+
+
+def imported_by(modules: list[str]) -> set[str]:
+    """Returns the top-level modules loaded in a fresh interpreter after importing these."""
+    lines = "\n".join(f"import {module}" for module in modules)
+    program = f"{lines}\nimport sys\nprint(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+def test_import_rules() -> None:
+    """The contracts of pyproject.toml hold: layers, both sides apart, torch only where it belongs."""
+    tool = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run([tool, "--no-cache"], capture_output=True, text=True, timeout=100, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", WITHOUT_TORCH)
+def test_nothing_of_it_loads_torch(name: str) -> None:
+    """Importing every module of it, with all that those import in turn, leaves torch unloaded."""
+    modules = modules_of(name)
+    assert modules, f"{name} does not exist: take it off the list, or put it back"
+    assert "torch" not in imported_by(modules)
+
+
+def test_the_actor_loads_nothing_of_the_learner() -> None:
+    """An actor starts where only the extra `actor` is installed: nothing of the learner or its libraries is loaded."""
+    loaded = imported_by(modules_of("actor_client"))
+    assert loaded.isdisjoint({"learner", "torch", "tensorboard", "yaml", "onnx", "gymnasium"})
+
+
+def test_the_learner_loads_nothing_of_the_actor() -> None:
+    """No module of the learner loads the actor or an environment library."""
+    assert imported_by(modules_of("learner")).isdisjoint({"actor_client", "gymnasium"})
+
+
+def test_the_contract_loads_almost_nothing() -> None:
+    """The contract needs neither side, no configuration, no logging and no inference library."""
+    loaded = imported_by(modules_of("rollcast"))
+    assert loaded.isdisjoint(
+        {"learner", "actor_client", "pydantic", "structlog", "onnxruntime", "torch", "yaml", "rich"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments"), [("learner", ["--help"]), ("learner", ["serve", "--help"]), ("actor_client", ["--help"])]
+)
+def test_help_needs_no_heavy_library(module: str, arguments: list[str]) -> None:
+    """Help is shown without loading torch, ONNX or an environment library."""
+    program = (
+        "import runpy, sys\n"
+        f"sys.argv = ['{module}', *{arguments!r}]\n"
+        "try:\n"
+        f"    runpy.run_module('{module}', run_name='__main__')\n"
+        "except SystemExit as end:\n"
+        "    assert not end.code, end.code\n"
+        "heavy = {'torch', 'onnx', 'onnxruntime', 'gymnasium', 'tensorboard'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    assert "usage:" in done.stdout
+
+
+def test_the_packages_are_this_checkout() -> None:
+    """The tests test these files, not another installation."""
+    for name, folder in PACKAGES.items():
+        spec = importlib.util.find_spec(name)
+        assert spec is not None
+        assert spec.origin is not None
+        assert Path(spec.origin).resolve() == folder / "__init__.py"

@@ -1,0 +1,121 @@
+"""What the project declares fits what it uses."""
+
+import ast
+import importlib.metadata
+import re
+import sys
+import tomllib
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from tests.architecture.tree import PACKAGES, ROOT, files, parsed, shown, sources
+
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+INSTALLED_WITH = {"rollcast": (), "learner": ("learner",), "actor_client": ("actor", "gym")}
+"""The extras that bring what a package may import."""
+
+
+COMES_WITH = {"pydantic_core": "pydantic"}
+"""Modules of a distribution that another one pins exactly and hands on as its own."""
+LEFT_TO_PYTHON = frozenset({"setuptools"})
+"""What a virtual environment begins with; which version works depends on Python's."""
+
+
+def requirements(*extras: str) -> list[Requirement]:
+    """Returns the requirements of the base and of some extras."""
+    return [
+        Requirement(text) for text in (*PROJECT["dependencies"], *(item for extra in extras for item in EXTRAS[extra]))
+    ]
+
+
+def pins() -> dict[str, Version]:
+    """Returns what constraints.txt pins."""
+    pinned: dict[str, Version] = {}
+    for line in (ROOT / "constraints.txt").read_text().splitlines():
+        if line and not line.startswith("#"):
+            name, separator, version = line.partition("==")
+            assert separator, f"constraints.txt pins exact versions from an index, not {line!r}"
+            pinned[canonicalize_name(name)] = Version(version)
+    return pinned
+
+
+def test_every_dependency_is_pinned_within_its_range() -> None:
+    """`make venv` installs one version of everything, and that version is one that pyproject.toml allows."""
+    pinned = pins()
+    for requirement in requirements(*EXTRAS):
+        version = pinned.get(canonicalize_name(requirement.name))
+        assert version is not None, f"{requirement.name} is not in constraints.txt"
+        assert version in requirement.specifier, (
+            f"constraints.txt has {requirement.name} {version}, {requirement} is asked for"
+        )
+
+
+def test_what_the_pinned_packages_need_is_pinned_too() -> None:
+    """Nothing that the environment holds for this project is left to the day it was made."""
+    pinned, waiting, seen = pins(), [(item.name, item.extras) for item in requirements(*EXTRAS)], set()
+    while waiting:
+        name, extras = waiting.pop()
+        if (name, frozenset(extras)) in seen:
+            continue
+        seen.add((name, frozenset(extras)))
+        assert canonicalize_name(name) in pinned, f"{name} is needed, but is not in constraints.txt"
+        for text in importlib.metadata.requires(name) or []:
+            needed = Requirement(text)
+            if needed.name in LEFT_TO_PYTHON:
+                continue
+            if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in (*extras, "")):
+                waiting.append((needed.name, needed.extras))
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_everything_imported_is_declared(package: str) -> None:
+    """A package imports the standard library, the contract, itself, and what its extras install; nothing by luck."""
+    declared = {canonicalize_name(item.name) for item in requirements(*INSTALLED_WITH[package])}
+    distributions = importlib.metadata.packages_distributions()
+    undeclared = {}
+    for path in sources():
+        if not path.is_relative_to(PACKAGES[package]):
+            continue
+        for name in _imports(parsed(path)):
+            top = name.partition(".")[0]
+            if top in sys.stdlib_module_names or top in {package, "rollcast"}:
+                continue
+            known = distributions.get(COMES_WITH.get(top, top), [])
+            # `google` is shared: protobuf and googleapis-common-protos both are declared.
+            if not {canonicalize_name(found) for found in known} & declared:
+                undeclared[f"{shown(path)}: {name}"] = known
+    assert undeclared == {}
+
+
+def test_the_changelog_knows_the_version() -> None:
+    """The version of pyproject.toml has a heading in CHANGELOG.md, and it is the newest."""
+    headings = re.findall(r"^## \[?([0-9][^\]\s]*)", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
+    assert headings
+    assert headings[0] == PROJECT["version"]
+
+
+def test_the_packages_are_typed() -> None:
+    """Each package tells type checkers that it has annotations."""
+    assert [name for name, folder in PACKAGES.items() if not (folder / "py.typed").exists()] == []
+
+
+def test_the_generated_code_is_committed() -> None:
+    """Each proto file has its four generated ones beside it."""
+    for proto in (path for path in files(ROOT / "protos") if path.suffix == ".proto"):
+        for end in ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py", "_pb2_grpc.pyi"):
+            assert proto.with_name(proto.stem + end).exists(), f"{shown(proto)}: run make generate"
+
+
+def _imports(tree: ast.Module) -> list[str]:
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names.append(node.module)
+    return names

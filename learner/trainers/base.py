@@ -150,6 +150,7 @@ class Trainer(ABC):
     def is_trainable(self) -> bool:
         """Returns whether there is enough new experience for an update."""
 
+    @abstractmethod
     def setup(self) -> None:
         """Is called before `train`."""
 
@@ -161,12 +162,15 @@ class Trainer(ABC):
     def sync_models(self) -> None:
         """Takes the trained parameters to those who act."""
 
+    @abstractmethod
     def teardown(self) -> None:
         """Is called after `sync_models`, also if `train` failed."""
 
+    @abstractmethod
     def on_paused(self) -> None:
         """Is called when the run is paused; no turn is taken until `on_resumed`."""
 
+    @abstractmethod
     def on_resumed(self) -> None:
         """Is called when the run goes on."""
 

@@ -66,7 +66,7 @@ class RLTrainer(Trainer):
         self._steps_failed = 0
         self._failed_updates = 0
         self._is_updated = False
-        self._collecting_since = time.monotonic()
+        self._collecting_since = self._paused_at = time.monotonic()
         self.policy = self.create_policy(behavior.spec)
         self.add_policy(behavior.name, self.policy)
         self.create_optimizer()
@@ -231,6 +231,14 @@ class RLTrainer(Trainer):
         self._set_pace()
         self._cadence(before)
         self._collecting_since = time.monotonic()
+
+    def on_paused(self) -> None:
+        """Stops the clock of the collection."""
+        self._paused_at = time.monotonic()
+
+    def on_resumed(self) -> None:
+        """Lets the clock of the collection go on."""
+        self._collecting_since += time.monotonic() - self._paused_at
 
     def end_episode(self) -> None:
         """Forgets collected experience, as after a reset of all environments."""

@@ -41,6 +41,7 @@ def run_epochs(
     optimizer: PPOOptimizer,
     minibatches: Minibatches,
     experience: Experience,
+    *,
     observations: tuple[str, ...],
     coefficients: PPOCoefficients,
     epochs: int,

@@ -155,4 +155,5 @@ class ExperienceMaker:
         count, total = self._reduce.sums(torch.stack((ones.sum(), advantages.sum())))
         centered = advantages - total / count
         squares = self._reduce.sums(centered.square().sum())
-        return centered / ((squares / count).sqrt() + 1e-10)
+        normalized: Tensor = centered / ((squares / count).sqrt() + 1e-10)
+        return normalized

@@ -61,7 +61,8 @@ class PPOOptimizer:
     @torch.no_grad()
     def restore(self, snapshot: Mapping[str, list[Tensor]], steps: int) -> None:
         """Goes back to a snapshot, taken when ``steps`` had been made."""
-        torch._foreach_copy_(self._parameters, snapshot["parameters"])
+        for parameter, copy in zip(self._parameters, snapshot["parameters"], strict=True):
+            parameter.copy_(copy)
         self._adam.state.clear()
         if snapshot["step"]:
             for parameter, *values in zip(

@@ -97,9 +97,9 @@ class PPOTrainer(RLTrainer):
             self.optimizer,
             self._minibatches,
             experience,
-            self._maker.observations,
-            coefficients,
-            self.hyperparameters.num_epoch,
+            observations=self._maker.observations,
+            coefficients=coefficients,
+            epochs=self.hyperparameters.num_epoch,
         )
         taken = self.optimizer.steps - before
         if not self._report(experience, sums, taken, plan):

@@ -1,0 +1,145 @@
+"""The body of the one thread in which all trainers of a learner take their turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from types import MappingProxyType
+from typing import TypeVar
+
+import structlog
+
+from learner.ingest.behaviors import Behavior, BehaviorTable
+from learner.trainers.base import Trainer
+from learner.trainers.requests import RequestQueue
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+_IDLE_SECONDS = 0.5
+"""Longest wait without a look at everything; events cut it short, so this only bounds the harm of a missed one."""
+
+
+class TrainerLoop:
+    """Builds a trainer for each behavior as it is declared, and gives each its turn.
+
+    Run `run` in a thread. All other methods may be called from any thread.
+
+    Args:
+        behaviors: where new behaviors appear.
+        build: makes the trainer of a behavior, with a saved state already loaded if there is one.
+        on_failure: told what ended the loop; called in the loop's thread.
+        after_turn: called between two turns, for work that is due by time (displays, recovery checkpoints).
+    """
+
+    def __init__(
+        self,
+        behaviors: BehaviorTable,
+        build: Callable[[Behavior], Trainer],
+        *,
+        on_failure: Callable[[BaseException], None],
+        after_turn: Callable[[], None] | None = None,
+    ) -> None:
+        self._behaviors = behaviors
+        self._build = build
+        self._on_failure = on_failure
+        self._after_turn = after_turn
+        self._trainers: dict[str, Trainer] = {}
+        self._finished: set[str] = set()
+        self._requests = RequestQueue(behaviors.to_trainer.set)
+        self._is_paused = False
+        self._is_stopping = False
+
+    @property
+    def trainers(self) -> Mapping[str, Trainer]:
+        """The trainers by behavior name. They belong to the loop's thread; use `submit` to work with one."""
+        return MappingProxyType(self._trainers)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether trainers take no turns at present."""
+        return self._is_paused
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there are trainers and all of them have done what they were asked to do."""
+        trainers = dict(self._trainers)
+        return bool(trainers) and all(name in self._finished for name in trainers)
+
+    def submit(self, call: Callable[[], T]) -> Future[T]:
+        """Runs a call in the loop's thread between two turns; the future holds its result, or what it raised."""
+        return self._requests.submit(call)
+
+    def pause(self) -> Future[None]:
+        """Lets trainers take no turns, once the present one is over."""
+        return self.submit(self._pause)
+
+    def resume(self) -> Future[None]:
+        """Lets trainers go on."""
+        return self.submit(self._resume)
+
+    def stop(self) -> None:
+        """Ends the loop once the present turn is over."""
+        self._is_stopping = True
+        self._behaviors.to_trainer.set()
+
+    def run(self) -> None:
+        """Gives turns until `stop`, or until something raises; that is reported and never swallowed in silence."""
+        try:
+            while not self._is_stopping:
+                # Cleared before the look at what there is to do, so that what comes meanwhile sets it again.
+                self._behaviors.to_trainer.clear()
+                if not self._turn():
+                    self._behaviors.to_trainer.wait(_IDLE_SECONDS)
+        except BaseException as error:  # noqa: BLE001 - reported; the learner ends with an exit code
+            self._on_failure(error)
+        finally:
+            self._requests.close()
+
+    def _turn(self) -> bool:
+        """Does everything once; returns whether there was anything to do."""
+        is_busy = self._requests.run_pending()
+        for behavior in self._behaviors.take_new():
+            self._add(behavior)
+            is_busy = True
+        if not self._is_paused:
+            for name, trainer in tuple(self._trainers.items()):
+                if self._is_stopping:
+                    break
+                is_busy = trainer.advance() or is_busy
+                self._finish_if_done(name, trainer)
+        if self._after_turn is not None:
+            self._after_turn()
+        return is_busy
+
+    def _add(self, behavior: Behavior) -> None:
+        trainer = self._build(behavior)
+        trainer.start()
+        self._trainers[behavior.name] = trainer
+        log.info("trainer_started", behavior=behavior.name, version=trainer.version, step=trainer.get_step)
+        self._finish_if_done(behavior.name, trainer)
+
+    def _finish_if_done(self, name: str, trainer: Trainer) -> None:
+        if name in self._finished or trainer.should_still_train:
+            return
+        self._finished.add(name)
+        behavior = trainer.context.behavior
+        trainer.finish()
+        waited = self._behaviors.stop_training(behavior)
+        trainer.finish()
+        log.info(
+            "training_finished", behavior=name, step=trainer.get_step, version=trainer.version, dropped_steps=waited
+        )
+
+    def _pause(self) -> None:
+        if not self._is_paused:
+            self._is_paused = True
+            for trainer in self._trainers.values():
+                trainer.on_paused()
+
+    def _resume(self) -> None:
+        if self._is_paused:
+            self._is_paused = False
+            for trainer in self._trainers.values():
+                trainer.on_resumed()

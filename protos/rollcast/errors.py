@@ -224,7 +224,7 @@ def to_status(error: WireError) -> grpc.Status:
             continue
         info.metadata[key] = kept
         room -= len(key.encode()) + len(kept.encode())
-    status.details.add().Pack(info)
+    status.details.add().Pack(info, deterministic=True)
     if error.retry_after_seconds is not None:
         retry = error_details_pb2.RetryInfo()
         retry.retry_delay.FromMilliseconds(max(0, round(error.retry_after_seconds * 1000)))

@@ -1,0 +1,132 @@
+"""The committed code is what the .proto files say, and the contract keeps its promises."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parents[2]
+PROTOS = ROOT / "protos"
+FROZEN = Path(__file__).with_name("rollcast-v1.binpb")
+BUF = Path(sys.executable).with_name("buf")
+
+
+def generated(folder: Path) -> dict[str, bytes]:
+    """Every generated file below a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*_pb2*.py*") if path.is_file()
+            and "__pycache__" not in path.parts}  # fmt: skip
+
+
+def buf(arguments: list[str], folder: Path, cache: Path) -> subprocess.CompletedProcess[str]:
+    """Runs buf, from the package buf-bin, with a cache of its own."""
+    return subprocess.run(
+        [BUF, *arguments],
+        cwd=folder,
+        env={**os.environ, "BUF_CACHE_DIR": str(cache)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """A copy of the .proto files and of buf's settings that a test may spoil."""
+    folder = tmp_path / "workspace"
+    shutil.copytree(PROTOS, folder / "protos", ignore=shutil.ignore_patterns("*.py", "*.pyi", "__pycache__"))
+    shutil.copy(ROOT / "buf.yaml", folder)
+    return folder
+
+
+def test_the_committed_code_is_up_to_date(tmp_path: Path) -> None:
+    """Regenerating changes not one byte, even without the environment's folder on the path."""
+    subprocess.run(
+        [sys.executable, PROTOS / "generate.py", tmp_path],
+        env={"PATH": os.defpath, "HOME": str(tmp_path)},
+        capture_output=True,
+        timeout=100,
+        check=True,
+    )
+    assert generated(tmp_path) == generated(PROTOS)
+
+
+@pytest.mark.parametrize(
+    ("package", "pattern"),
+    [
+        ("protobuf", r"^# Protobuf Python Version: ([0-9.]+)$"),
+        ("grpcio", r"^GRPC_GENERATED_VERSION = '([0-9.]+)'$"),
+    ],
+)
+def test_lower_bounds_are_those_of_the_generated_code(package: str, pattern: str) -> None:
+    """Generated code refuses an older run-time at import, so pyproject.toml must ask for no older one."""
+    text = "\n".join(path.decode() for path in generated(PROTOS).values())
+    stated = set(re.findall(pattern, text, re.MULTILINE))
+    assert len(stated) == 1
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    requirements = [Requirement(entry) for entry in project["dependencies"]]
+    bounds = {entry.name: [item.version for item in entry.specifier if item.operator == ">="] for entry in requirements}
+    assert [Version(bound) for bound in bounds[package]] == [Version(stated.pop())]
+
+
+def test_the_proto_files_keep_the_rules_of_style(tmp_path: Path) -> None:
+    """Names, versions, comments on every element: buf's STANDARD and COMMENTS."""
+    result = buf(["lint"], ROOT, tmp_path)
+    assert (result.returncode, result.stdout) == (0, "")
+
+
+def test_nothing_that_was_promised_is_broken(tmp_path: Path) -> None:
+    """Compared with the frozen image of version 1, fields and values were only added."""
+    result = buf(["breaking", "--against", str(FROZEN)], ROOT, tmp_path)
+    assert (result.returncode, result.stdout) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("file", "before", "after", "complaint"),
+    [
+        ("trajectory.proto", "  uint64 generation = 2;\n", "", 'field "2" with name "generation" on message "Chunk"'),
+        ("session.proto", "uint32 actor_index = 6;", "uint64 actor_index = 6;", "changed type"),
+        ("policy.proto", "uint64 version = 4;", "uint64 version = 40;", "was deleted"),
+        ("tensor.proto", "  DTYPE_UINT64 = 13;\n", "", '"13" on enum "Dtype" was deleted'),
+        ("trajectory.proto", "uint32 agents = 16;", "uint32 acting = 16;", "changed name"),
+    ],
+)
+def test_a_broken_promise_is_detected(
+    workspace: Path, tmp_path: Path, *, file: str, before: str, after: str, complaint: str
+) -> None:
+    """A removed, retyped, renumbered or renamed element makes the comparison fail: the test above can fail."""
+    path = workspace / "protos" / "rollcast" / "v1" / file
+    text = path.read_text()
+    assert before in text
+    path.write_text(text.replace(before, after, 1))
+    result = buf(["breaking", "--against", str(FROZEN)], workspace, tmp_path)
+    assert result.returncode != 0
+    assert complaint in result.stdout
+
+
+def test_an_added_field_is_welcome(workspace: Path, tmp_path: Path) -> None:
+    """Additions are how the contract grows."""
+    path = workspace / "protos" / "rollcast" / "v1" / "session.proto"
+    path.write_text(path.read_text().replace("uint64 lease_ms = 1;", "uint64 lease_ms = 1;\n  // New.\n  bool x = 2;"))
+    assert buf(["breaking", "--against", str(FROZEN)], workspace, tmp_path).returncode == 0
+
+
+def test_generation_says_which_file_is_wrong(workspace: Path) -> None:
+    """A syntax error ends with protoc's complaint and a status, not with half of the files."""
+    shutil.copy(PROTOS / "generate.py", workspace / "protos")
+    (workspace / "protos" / "rollcast" / "v1" / "tensor.proto").write_text("syntax = 'proto3'; message {")
+    result = subprocess.run(
+        [sys.executable, workspace / "protos" / "generate.py"], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert result.returncode != 0
+    assert "tensor.proto" in result.stderr
+    assert not generated(workspace / "protos")

@@ -1,0 +1,213 @@
+"""Messages frozen as bytes: what they meant when version 1 was frozen is what they mean now.
+
+Each `golden/NAME.txtpb` is for people (and for writers of actors in other languages), `NAME.binpb` is the same message as
+it crosses the wire. These files are never regenerated; a change that breaks one breaks actors in the field.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from google.protobuf import message_factory, text_format
+from google.protobuf.descriptor_pool import Default
+from google.protobuf.message import Message
+from google.rpc import status_pb2
+from grpc_status import rpc_status
+from rollcast import errors
+from rollcast.policies import Distribution, PolicyAssembler, PolicyDescription, describe_payload, frames
+from rollcast.specs import (
+    ActionSpec,
+    ActionTransform,
+    BehaviorSpec,
+    ImageLayout,
+    ObservationKind,
+    ObservationSpec,
+    Squash,
+)
+from rollcast.trajectories import Chunk, ColumnRole, SegmentEnd, StatAggregation, decode_chunk, encode_chunk
+from rollcast.v1 import policy_pb2, session_pb2, spec_pb2, trajectory_pb2
+
+from tests.protos.builders import CARTPOLE
+
+GOLDEN = Path(__file__).with_name("golden")
+NAMES = sorted(path.stem for path in GOLDEN.glob("*.binpb"))
+
+
+def wire(name: str) -> bytes:
+    """The frozen bytes."""
+    return (GOLDEN / f"{name}.binpb").read_bytes()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bytes_and_text_say_the_same(name: str) -> None:
+    """The bytes decode to the text, and the text encodes to the bytes."""
+    text = (GOLDEN / f"{name}.txtpb").read_text(encoding="utf-8")
+    found = re.search(r"^# proto-message: (\S+)$", text, re.MULTILINE)
+    assert found
+    kind: type[Message] = message_factory.GetMessageClass(Default().FindMessageTypeByName(found.group(1)))  # type: ignore[no-untyped-call]
+    written = text_format.Parse(text, kind())
+    assert wire(name) == written.SerializeToString(deterministic=True)
+    assert kind.FromString(wire(name)) == written
+
+
+STEP, SEGMENT, FINAL = ColumnRole.STEP, ColumnRole.SEGMENT, ColumnRole.FINAL
+EPISODE, STAT = ColumnRole.EPISODE, ColumnRole.STAT
+COLUMNS: dict[str, tuple[ColumnRole, str, Any]] = {
+    "obs/state": (STEP, "f4", [[0, 1, -1, 0.5], [0.25, 1.5, -2, 0.125], [8, -0.0, 3.5, -4]]),
+    "discrete_action": (STEP, "i4", [[0], [1], [1]]),
+    "log_prob": (STEP, "f4", [[-0.5], [-0.75], [-1]]),
+    "reward": (STEP, "f4", [1, 1, 1]),
+    "version_offset": (STEP, "u4", [0, 1, 0]),
+    "length": (SEGMENT, "u4", [2, 1]),
+    "end": (SEGMENT, "u1", [SegmentEnd.CUT, SegmentEnd.TERMINATED]),
+    "env": (SEGMENT, "u4", [0, 1]),
+    "agent": (SEGMENT, "u8", [0, 2**40]),
+    "episode": (SEGMENT, "u8", [5, 6]),
+    "first_step": (SEGMENT, "u4", [30, 199]),
+    "final_obs/state": (FINAL, "f4", [[1, 2, 3, 4], [5, 6, 7, 8]]),
+    "episode/agent": (EPISODE, "u8", [2**40]),
+    "episode/env": (EPISODE, "u4", [1]),
+    "episode/episode": (EPISODE, "u8", [6]),
+    "episode/return": (EPISODE, "f4", [200]),
+    "episode/length": (EPISODE, "u4", [200]),
+    "episode/end": (EPISODE, "u1", [SegmentEnd.TERMINATED]),
+    "stat/key": (STAT, "u4", [0]),
+    "stat/aggregation": (STAT, "u1", [StatAggregation.AVERAGE]),
+    "stat/env": (STAT, "u4", [1]),
+    "stat/value": (STAT, "f4", [0.5]),
+}
+
+
+def test_chunk() -> None:
+    """Every counter, column, role and value; and encoding gives the same bytes."""
+    expected = Chunk(
+        sequence=119,
+        generation=3,
+        base_version=12,
+        produced_steps=4099,
+        discarded={"env_error": 17},
+        age_seconds=0.02,
+        segments=2,
+        rows=3,
+        episodes=1,
+        agents=16,
+        columns={name: np.asarray(values, dtype) for name, (_, dtype, values) in COLUMNS.items()},
+        roles={name: role for name, (role, _, _) in COLUMNS.items()},
+        stat_keys=("Environment/Height",),
+    )
+    assert wire("chunk") == encode_chunk(expected).SerializeToString(deterministic=True)
+    actual = decode_chunk(trajectory_pb2.Chunk.FromString(wire("chunk")), CARTPOLE, max_bytes=1 << 20)
+    assert list(COLUMNS) == list(actual.columns)
+    for name, array in expected.columns.items():
+        np.testing.assert_array_equal(array, actual.columns[name], strict=True)
+    for name in ("sequence", "generation", "behavior_index", "team", "base_version", "produced_steps", "discarded",
+                 "ghost_steps", "segments", "rows", "episodes", "agents", "roles", "stat_keys", "opponents"):  # fmt: skip
+        assert getattr(expected, name) == getattr(actual, name), name
+    assert expected.age_seconds == pytest.approx(actual.age_seconds)
+
+
+def test_behavior_spec() -> None:
+    """What a behavior sees and does."""
+    expected = BehaviorSpec(
+        "Crawler",
+        (
+            ObservationSpec("state", np.dtype(np.float32), (3,)),
+            ObservationSpec(
+                "camera",
+                np.dtype(np.uint8),
+                (4, 5, 3),
+                ObservationKind.IMAGE,
+                layout=ImageLayout.HWC,
+                scale=255.0,
+            ),
+        ),
+        ActionSpec(2, (2, 3), (-1.0, 0.0), (1.0, 0.5), ("left", "right", "jump", "look")),
+        grouped=True,
+    )
+    assert expected == BehaviorSpec.from_message(spec_pb2.BehaviorSpec.FromString(wire("behavior_spec")))
+    assert wire("behavior_spec") == expected.to_message().SerializeToString(deterministic=True)
+
+
+def test_policy_header() -> None:
+    """The header announces its payload, and the assembler accepts exactly that payload."""
+    payload = b"not an ONNX file, but bytes"
+    expected = describe_payload(
+        PolicyDescription(
+            behavior_index=1,
+            behavior="Crawler",
+            generation=3,
+            version=12,
+            optimizer_steps=360,
+            env_steps_trained=24576,
+            architecture_hash=bytes(range(32)),
+            inputs=("obs_0", "obs_1", "action_masks"),
+            outputs=("mean", "log_std", "logits"),
+            continuous_distribution=Distribution.GAUSSIAN_CLIP3,
+            discrete_distribution=Distribution.CATEGORICAL,
+            action_transform=ActionTransform(Squash.CLIP3_DIV3, (-1, 0), (1, 0.5)),
+        ),
+        payload,
+    )
+    assembler = PolicyAssembler()
+    assembler.begin(policy_pb2.PolicyHeader.FromString(wire("policy_header")))
+    assert assembler.add(frames(payload)[0]) == (expected, payload)
+    assert wire("policy_header") == expected.to_message().SerializeToString(deterministic=True)
+
+
+def test_open_session_request() -> None:
+    """A resumed session brings its books, and they balance."""
+    message = session_pb2.OpenSessionRequest.FromString(wire("open_session_request"))
+    assert (message.protocol_revision, message.actor_name) == (1, "rig-7")
+    resume = message.resume
+    assert (resume.session_id, resume.epoch, resume.generation, resume.acked_through) == ("s-42", 2, 3, 118)
+    books = resume.books[0]
+    gone = sum(entry.steps for entry in [*books.discarded, *books.dropped])
+    assert books.produced_steps == books.open_steps + gone + books.unacked_steps + books.acked_steps == 4096
+    assert list(message.policy_encodings) == ["ZSTD"]
+
+
+def test_upload_response() -> None:
+    """An ack with a rejection and credit."""
+    message = trajectory_pb2.UploadResponse.FromString(wire("upload_response"))
+    assert message.WhichOneof("message") == "ack"
+    assert message.ack.acked_through == 119
+    credit, rejection = message.ack.credit[0], message.ack.rejections[0]
+    assert (credit.behavior_index, credit.steps_through, credit.bytes_through) == (0, 8192, 32 * 2**20)
+    assert (rejection.sequence, rejection.reason, rejection.steps) == (118, "not_finite", 64)
+
+
+def test_assignment() -> None:
+    """An opponent with a pinned version, and a parameter that is drawn."""
+    message = policy_pb2.Assignment.FromString(wire("assignment"))
+    part = message.behaviors[0]
+    assert (part.behavior, part.team, part.role, part.version) == ("Crawler", 1, policy_pb2.ASSIGNMENT_ROLE_OPPONENT, 7)
+    gravity = message.environment_parameters["gravity"]
+    assert (gravity.uniform.low, gravity.uniform.high, gravity.seed) == (7.0, 12.0, 5)
+    assert message.reset == policy_pb2.RESET_MODE_EPISODE_END
+
+
+def test_status_of_a_refused_declaration() -> None:
+    """The trailer of an error, written and read."""
+    error = errors.SpecMismatch(
+        "obs/state: run float32[64], actor float32[48]", metadata={"obs/state": "run float32[64], actor float32[48]"}
+    )
+    status: Any = errors.to_status(error)
+    assert wire("spec_mismatch") == dict(status.trailing_metadata)[errors.DETAILS_KEY]
+    frozen: Any = rpc_status.to_status(  # type: ignore[no-untyped-call]
+        status_pb2.Status.FromString(wire("spec_mismatch"))
+    )
+    received = errors.from_rpc_error(
+        grpc.aio.AioRpcError(
+            frozen.code,
+            grpc.aio.Metadata(),
+            grpc.aio.Metadata(*frozen.trailing_metadata),
+            details=frozen.details,
+        )
+    )
+    assert type(received) is errors.SpecMismatch
+    assert received.metadata == error.metadata

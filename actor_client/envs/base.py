@@ -84,5 +84,5 @@ class EnvBatch(Protocol):
         ...
 
     def close(self) -> None:
-        """Frees what the environments hold. Never raises."""
+        """Frees what the environments hold. Never raises; a second call does nothing."""
         ...

@@ -107,8 +107,9 @@ class ScalarBatch:
             raise EnvironmentFailed(None, error) from error
 
     def close(self) -> None:
-        """Closes all environments; see `EnvBatch.close`."""
-        for index, environment in enumerate(self._environments):
+        """Closes all environments, once; see `EnvBatch.close`."""
+        environments, self._environments = self._environments, []
+        for index, environment in enumerate(environments):
             try:
                 environment.close()
             except Exception as error:  # noqa: BLE001 - an environment's fault at its end must not hide the reason of the end

@@ -49,6 +49,7 @@ class VectorBatch:
         self.num_envs = int(environment.num_envs)
         self.action_masks: MaskArray | None = None
         self._mode = _autoreset_mode(environment)
+        self._closed = False
         self._to_ignore: NDArray[np.bool_] | None = None
 
     def reset(self, seeds: Sequence[int]) -> Observations:
@@ -69,7 +70,10 @@ class VectorBatch:
             raise EnvironmentFailed(None, error) from error
 
     def close(self) -> None:
-        """Closes the environment; see `EnvBatch.close`."""
+        """Closes the environment, once; see `EnvBatch.close`."""
+        if self._closed:
+            return
+        self._closed = True
         try:
             self._environment.close()
         except Exception as error:  # noqa: BLE001 - a fault at the end must not hide the reason of the end

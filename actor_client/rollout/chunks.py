@@ -9,10 +9,10 @@ from rollcast.chunks import Chunk
 from rollcast.enums import ColumnRole
 from rollcast.specs import BehaviorSpec
 
-from actor_client.rollout.episodes import MAX_INFO_COLUMNS, EpisodeRecords
+from actor_client.rollout.episodes import EpisodeRecords
 from actor_client.rollout.link import ChunkLimits
 from actor_client.rollout.log import RowLog
-from actor_client.rollout.segments import Segments, row_indices, split
+from actor_client.rollout.segments import Segments, split
 
 COLUMN_OVERHEAD_BYTES: Final = 160
 """Name, role, type, shape and framing of one column, at most: names have up to 80 bytes, shapes up to 8 axes."""
@@ -82,7 +82,7 @@ class ChunkBuilder:
         self.max_segment_rows = max(1, fitting)
 
     def build(
-        self, log: RowLog, segments: Segments | None, episodes: EpisodeRecords | None, *, generation: int, now: float
+        self, log: RowLog, segments: Segments, episodes: EpisodeRecords | None, *, generation: int, now: float
     ) -> Iterator[Chunk]:
         """Yields the chunks of all given segments and records, each within the limits.
 
@@ -110,9 +110,7 @@ class ChunkBuilder:
             sent += chunk.episodes
             yield chunk
 
-    def _parts(self, segments: Segments | None) -> list[Segments]:
-        if segments is None:
-            return []
+    def _parts(self, segments: Segments) -> list[Segments]:
         rows, most = int(segments.lengths.sum()), self._limits.max_chunk_steps
         size = rows * self._row_bytes + len(segments) * self.segment_bytes
         if size <= self._budget_bytes and (not most or rows <= most):
@@ -131,14 +129,14 @@ class ChunkBuilder:
 
     def _add_segments(self, chunk: Chunk, log: RowLog, segments: Segments, now: float) -> int:
         """Fills in all columns of steps and segments and returns their bytes."""
-        steps, envs = row_indices(segments)
+        steps, envs = segments.row_indices()
         columns = log.gather(steps, envs)
         versions = log.versions(steps)
         base = versions.min()
         if versions.max() != base:
             columns["version_offset"] = (versions - base).astype(np.uint32)
         _put(chunk, columns, ColumnRole.STEP)
-        _put(chunk, _segment_columns(segments), ColumnRole.SEGMENT)
+        _put(chunk, segments.columns(), ColumnRole.SEGMENT)
         finals = {f"final_obs/{name}": part for name, part in zip(self._observations, segments.finals, strict=True)}
         if segments.final_masks is not None:
             finals["final_action_mask"] = segments.final_masks
@@ -152,25 +150,13 @@ class ChunkBuilder:
         """Returns how many records fit beside what a chunk holds already."""
         if episodes is None:
             return 0
-        infos = min(MAX_INFO_COLUMNS, len({name for info in episodes.infos for name in info}))
+        infos = len(episodes.info_names)
         room_bytes -= infos * COLUMN_OVERHEAD_BYTES
         return max(0, room_bytes // (_EPISODE_COLUMN_BYTES + 4 * infos))
 
     def _add_episodes(self, chunk: Chunk, records: EpisodeRecords) -> None:
         _put(chunk, records.columns(), ColumnRole.EPISODE)
         chunk.episodes = len(records)
-
-
-def _segment_columns(segments: Segments) -> dict[str, NDArray[Any]]:
-    """One agent an environment, so both have the same number."""
-    return {
-        "length": segments.lengths.astype(np.uint32),
-        "end": segments.ends,
-        "env": segments.envs.astype(np.uint32),
-        "agent": segments.envs.astype(np.uint64),
-        "episode": segments.episodes.astype(np.uint64),
-        "first_step": segments.first_steps.astype(np.uint32),
-    }
 
 
 def _put(chunk: Chunk, columns: dict[str, NDArray[Any]], role: ColumnRole) -> None:

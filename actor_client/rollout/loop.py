@@ -148,7 +148,6 @@ class RolloutLoop:
             self._policy = policy
 
     def _step(self, policy: ActingPolicy, recorder: Recorder) -> None:
-        self._vector_steps += 1
         if self._vector_steps % SAMPLE_EVERY_STEPS == 0:
             self._timed_step(policy, recorder)
             return
@@ -158,6 +157,7 @@ class RolloutLoop:
         self._observations, self._masks = result.observations, self._batch.action_masks
         recorder.record(observations, masks, actions, result, self._masks)
         self._failures_in_row = 0
+        self._vector_steps += 1
         self._episodes += len(result.ended)
 
     def _timed_step(self, policy: ActingPolicy, recorder: Recorder) -> None:
@@ -172,6 +172,7 @@ class RolloutLoop:
         self._observations, self._masks = result.observations, self._batch.action_masks
         recorder.record(observations, masks, actions, result, self._masks)
         self._failures_in_row = 0
+        self._vector_steps += 1
         self._episodes += len(result.ended)
         self._timer.add(begun, acted, stepped)
         self._report(stepped)

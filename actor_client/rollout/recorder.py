@@ -11,13 +11,12 @@ from rollcast.specs import BehaviorSpec
 
 from actor_client.envs.base import MaskArray, Observations, StepResult
 from actor_client.policy.actions import Actions
-from actor_client.rollout import episodes as episode_records
-from actor_client.rollout import segments as closed_segments
 from actor_client.rollout.chunks import ChunkBuilder
-from actor_client.rollout.episodes import EpisodeRecords, RunningEpisodes
+from actor_client.rollout.episodes import join_episodes
 from actor_client.rollout.link import BehaviorLink
 from actor_client.rollout.log import RowLog
-from actor_client.rollout.segments import ClosedSegments, OpenSegments
+from actor_client.rollout.running import ClosedBlocks, Running
+from actor_client.rollout.segments import join_segments
 
 MIN_SLACK_STEPS: Final = 16
 """Steps that the log keeps beyond the longest segment, so that closed segments can wait for company."""
@@ -66,10 +65,8 @@ class Recorder:
         target_steps = link.limits.target_chunk_bytes // (probe.row_bytes * agents) + 1
         slack_steps = max(MIN_SLACK_STEPS, min(target_steps, self._horizon))
         self._log = RowLog(spec, agents, self._horizon + slack_steps, masked=masked)
-        self._open = OpenSegments(agents)
-        self._closed = ClosedSegments()
-        self._running = RunningEpisodes(agents)
-        self._finished: list[EpisodeRecords] = []
+        self._running = Running(agents)
+        self._closed = ClosedBlocks()
         self._steps = 0
         self._needed_from = 0
         self._next_cut = self._horizon
@@ -79,7 +76,7 @@ class Recorder:
     @property
     def open_steps(self) -> int:
         """Rows that were recorded and are in no chunk yet."""
-        return self._open.rows(self._steps) + self._closed.rows
+        return self._running.open_rows(self._steps) + self._closed.rows
 
     def begin(self, seeds: Sequence[int]) -> None:
         """Begins a new episode everywhere; open rows must have been cut or discarded before.
@@ -87,8 +84,8 @@ class Recorder:
         Args:
             seeds: Of the environments, E entries.
         """
-        self._open.begin_episodes(self._steps)
-        self._running.begin(seeds, self._version)
+        self.flush()  # Finished episodes belong to the seeds until now.
+        self._running.begin(self._steps, seeds, self._version)
 
     def record(
         self,
@@ -127,7 +124,7 @@ class Recorder:
         produced = self._agents
         if ignored is not None:
             skipped = np.flatnonzero(ignored)
-            self._open.skip(skipped, self._steps)
+            self._running.skip(skipped, self._steps)
             produced -= len(skipped)
         self._link.books.produced(produced)
         self._running.add(result.rewards, ignored)
@@ -151,12 +148,11 @@ class Recorder:
         """
         if self._generation not in (None, generation):
             self.discard("generation")
-            self._finished = []
         else:
             self._cut_old(version, observations, masks)
             self.flush()
         self._generation, self._version = generation, version
-        self._running.swap(version, self._open.lengths(np.arange(self._agents), self._steps) == 0)
+        self._running.swap(self._steps, version)
 
     def cut(self, observations: Observations, masks: MaskArray | None) -> None:
         """Ends all open segments and sends everything: the actor is about to stop.
@@ -165,30 +161,29 @@ class Recorder:
             observations: What was seen last, [E, *shape] each.
             masks: Allowed choices for them, or None.
         """
-        self._close_cut(np.flatnonzero(self._open.starts < self._steps), observations, masks, self._clock())
+        self._close_cut(np.flatnonzero(self._running.starts < self._steps), observations, masks, self._clock())
         self.flush()
 
     def flush(self) -> None:
-        """Sends all closed segments and finished episodes."""
-        if not self._closed.blocks and not self._finished:
+        """Sends all closed segments and the episodes that ended with them."""
+        blocks = self._closed.take()
+        if not blocks:
             return
-        segments = closed_segments.join(self._closed.blocks) if self._closed.blocks else None
-        records = episode_records.join(self._finished) if self._finished else None
-        self._closed.clear()
-        self._finished = []
+        segments = join_segments(blocks)
+        episodes = join_episodes(blocks, self._running.seeds)
         generation = self._generation or 0
-        for chunk in self._builder.build(self._log, segments, records, generation=generation, now=self._clock()):
+        for chunk in self._builder.build(self._log, segments, episodes, generation=generation, now=self._clock()):
             self._link.books.seal(chunk.rows)
             self._link.send(chunk)
 
     def discard(self, reason: str) -> None:
-        """Gives up all rows that are in no chunk yet; running episodes go on.
+        """Gives up all rows that are in no chunk yet, and the records of the episodes they end; running ones go on.
 
         Args:
             reason: A word of the books.
         """
-        rows = self._open.discard(self._steps) + self._closed.rows
-        self._closed.clear()
+        rows = self._running.discard(self._steps) + self._closed.rows
+        self._closed.take()
         if rows:
             self._link.books.discard(reason, rows)
 
@@ -198,7 +193,7 @@ class Recorder:
         Args:
             reason: A word of the books.
         """
-        rows = self._open.discard(self._steps)
+        rows = self._running.discard(self._steps)
         if rows:
             self._link.books.discard(reason, rows)
 
@@ -215,29 +210,26 @@ class Recorder:
         """Sees to it that the next step overwrites no row that is needed."""
         if self._steps - self._needed_from < self._log.capacity:
             return
-        first_open = int(self._open.starts.min())
+        first_open = int(self._running.starts.min())
         if self._closed.blocks and self._steps - self._closed.first_step >= self._log.capacity:
             self.flush()
         self._needed_from = min(first_open, self._closed.first_step) if self._closed.blocks else first_open
 
     def _end_episodes(self, result: StepResult, now: float) -> None:
-        envs = np.array(result.ended, np.int64)
-        self._finished.append(
-            self._running.finish(
-                envs,
-                ends=result.ends,
-                episodes=self._open.episodes[envs],
-                lengths=self._open.lengths(envs, self._steps),
-                last_rewards=result.rewards[envs],
-                version=self._version,
-                infos=result.infos,
-            )
+        block = self._running.finish(
+            np.array(result.ended, np.int64),
+            self._steps,
+            ends=result.ends,
+            finals=result.final_observations or [],
+            final_masks=result.final_masks,
+            rewards=result.rewards,
+            version=self._version,
+            infos=result.infos,
         )
-        finals = result.final_observations or []
-        self._closed.add(self._open.close(envs, result.ends, self._steps, finals, result.final_masks), now)
+        self._closed.add(block, now)
 
     def _cut_long(self, observations: Observations, masks: MaskArray | None, now: float) -> None:
-        starts = self._open.starts
+        starts = self._running.starts
         self._close_cut(np.flatnonzero(starts <= self._steps - self._horizon), observations, masks, now)
         self._next_cut = int(starts.min()) + self._horizon
 
@@ -245,9 +237,9 @@ class Recorder:
         """Ends segments that could not be continued without their oldest row passing the lag at the next version."""
         if not (self._link.cut_at_swap or self._link.max_policy_lag):
             return
-        envs = np.flatnonzero(self._open.starts < self._steps)
+        envs = np.flatnonzero(self._running.starts < self._steps)
         if not self._link.cut_at_swap:
-            oldest = self._log.versions(self._open.starts[envs]).astype(np.int64)
+            oldest = self._log.versions(self._running.starts[envs]).astype(np.int64)
             envs = envs[version - oldest >= self._link.max_policy_lag]
         self._close_cut(envs, observations, masks, self._clock())
 
@@ -255,11 +247,12 @@ class Recorder:
         self, ignored: NDArray[np.bool_], observations: Observations, masks: MaskArray | None, now: float
     ) -> None:
         """Ends segments that are still open where an environment ignores an action amid an episode."""
-        self._close_cut(np.flatnonzero(ignored & (self._open.starts < self._steps)), observations, masks, now)
+        self._close_cut(np.flatnonzero(ignored & (self._running.starts < self._steps)), observations, masks, now)
 
     def _close_cut(self, envs: Index, observations: Observations, masks: MaskArray | None, now: float) -> None:
         if not len(envs):
             return
         finals = [values[envs] for values in observations]
         final_masks = None if masks is None else masks[envs]
-        self._closed.add(self._open.close(envs, SegmentEnd.CUT, self._steps, finals, final_masks), now)
+        ends = np.full(len(envs), SegmentEnd.CUT, np.uint8)
+        self._closed.add(self._running.cut(envs, self._steps, ends, finals, final_masks), now)

@@ -1,0 +1,210 @@
+"""The running episode and the open segment of each environment, and what they leave behind when they end."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from actor_client.envs.base import FloatArray, Infos, MaskArray, Observations
+
+Index = NDArray[np.int64]
+
+START: Final = 0
+"""First step of the open segment."""
+EPISODE: Final = 1
+"""Number of the running episode in its environment."""
+EPISODE_START: Final = 2
+"""First step of the running episode, moved on by each step that was left out."""
+FIRST_VERSION: Final = 3
+"""Version that chose the first action of the running episode."""
+_COLUMNS: Final = 4
+
+
+class Block(NamedTuple):
+    """m segments that were closed at one moment (a tuple, because early in training one is made at each step).
+
+    Attributes:
+        envs: Environment of each, int64 [m].
+        state: Their rows of `Running.state` before the end, int64 [m, 4].
+        now: Steps so far, so the first one that is not part of them.
+        ends: `SegmentEnd`, uint8 [m].
+        finals: What was observed after the last row, [m, *shape] each.
+        final_masks: uint8 [m, sum of branches], or None.
+        episodes: What the episodes that ended came to; None for segments that were cut.
+    """
+
+    envs: Index
+    state: Index
+    now: int
+    ends: NDArray[np.uint8]
+    finals: Observations
+    final_masks: MaskArray | None
+    episodes: "EndedEpisodes | None"
+
+
+class EndedEpisodes(NamedTuple):
+    """What m episodes came to.
+
+    Attributes:
+        returns: Sums of rewards, float64 [m].
+        last_rewards: float32 [m].
+        last_version: Version that chose the last actions.
+        infos: Numbers that the environments reported, m entries.
+    """
+
+    returns: NDArray[np.float64]
+    last_rewards: FloatArray
+    last_version: int
+    infos: Sequence[Infos]
+
+
+class Running:
+    """State of E environments, one row each, so that a few of them are read and renewed by one operation.
+
+    Steps are counted from 0 over the life of the recorder; `now` is the number of steps so far, so an environment
+    whose segment began at `now` has no open rows.
+
+    Args:
+        agents: E.
+
+    Attributes:
+        state: int64 [E, 4], by START, EPISODE, EPISODE_START and FIRST_VERSION.
+        starts: Its column START, a view [E].
+        seeds: Of the environments, uint64 [E].
+    """
+
+    __slots__ = ("_returns", "seeds", "starts", "state")
+
+    def __init__(self, agents: int) -> None:
+        self.state = np.zeros((agents, _COLUMNS), np.int64)
+        self.starts = self.state[:, START]
+        self.seeds = np.zeros(agents, np.uint64)
+        self._returns = np.zeros(agents, np.float64)
+
+    def begin(self, now: int, seeds: Sequence[int], version: int) -> None:
+        """Begins a new episode everywhere.
+
+        Args:
+            now: Steps so far.
+            seeds: Of the environments, E entries.
+            version: The policy that will act.
+        """
+        self._renew(self.state, now, version)
+        self._returns[:] = 0.0
+        self.seeds[:] = seeds
+
+    def open_rows(self, now: int) -> int:
+        """Returns how many rows are open in all."""
+        return now * len(self.starts) - int(self.starts.sum())
+
+    def add(self, rewards: FloatArray, ignored: NDArray[np.bool_] | None) -> None:
+        """Adds the rewards of one step, float32 [E], but for ignored rows."""
+        if ignored is None:
+            self._returns += rewards
+        else:
+            np.add(self._returns, rewards, out=self._returns, where=~ignored)
+
+    def skip(self, envs: Index, now: int) -> None:
+        """Leaves out the step that was just taken, of environments without other open rows; it counts nowhere."""
+        self.state[envs, START] = now
+        self.state[envs, EPISODE_START] += 1
+
+    def swap(self, now: int, version: int) -> None:
+        """Another version acts from now on, and chooses the first action of episodes that have none yet."""
+        self.state[self.state[:, EPISODE_START] == now, FIRST_VERSION] = version
+
+    def discard(self, now: int) -> int:
+        """Gives up all open rows and returns how many; episodes go on."""
+        rows = self.open_rows(now)
+        self.starts[:] = now
+        return rows
+
+    def cut(
+        self, envs: Index, now: int, ends: NDArray[np.uint8], finals: Observations, final_masks: MaskArray | None
+    ) -> Block:
+        """Ends open segments, each of which has rows; their episodes go on. See `Block` for the arguments."""
+        block = Block(envs, self.state[envs], now, ends, finals, final_masks, None)
+        self.starts[envs] = now
+        return block
+
+    def finish(
+        self,
+        envs: Index,
+        now: int,
+        *,
+        ends: NDArray[np.uint8],
+        finals: Observations,
+        final_masks: MaskArray | None,
+        rewards: FloatArray,
+        version: int,
+        infos: Sequence[Infos],
+    ) -> Block:
+        """Ends episodes with their open segments, and begins the next ones.
+
+        Args:
+            envs: Which, int64 [m].
+            now: Steps so far.
+            ends: See `Block`.
+            finals: See `Block`.
+            final_masks: See `Block`.
+            rewards: Of the last step, float32 [E].
+            version: That chose its actions.
+            infos: See `EndedEpisodes`.
+        """
+        state = self.state[envs]
+        ended = EndedEpisodes(self._returns[envs], rewards[envs], version, infos)
+        self._returns[envs] = 0.0
+        renewed = state.copy()
+        self._renew(renewed, now, version)
+        self.state[envs] = renewed
+        return Block(envs, state, now, ends, finals, final_masks, ended)
+
+    @staticmethod
+    def _renew(state: Index, now: int, version: int) -> None:
+        state[:, START] = now
+        state[:, EPISODE] += 1
+        state[:, EPISODE_START] = now
+        state[:, FIRST_VERSION] = version
+
+
+class ClosedBlocks:
+    """Closed segments that wait for a chunk.
+
+    Attributes:
+        blocks: In the order in which they were closed.
+        rows: All rows.
+        segments: Number of segments.
+        since: When the oldest was closed, in monotonic seconds; meaningless without blocks.
+        first_step: First step that any of them needs; meaningless without blocks.
+    """
+
+    __slots__ = ("blocks", "first_step", "rows", "segments", "since")
+
+    def __init__(self) -> None:
+        self.blocks: list[Block] = []
+        self.rows = 0
+        self.segments = 0
+        self.since = 0.0
+        self.first_step = 0
+
+    def add(self, block: Block, now_seconds: float) -> None:
+        """Adds segments that were just closed."""
+        # In Python, because most blocks have few segments and a reduction in numpy costs as much as thirty of them.
+        starts = block.state[:, START].tolist()
+        first_step = min(starts)
+        if not self.blocks:
+            self.since = now_seconds
+            self.first_step = first_step
+        elif first_step < self.first_step:
+            self.first_step = first_step
+        self.blocks.append(block)
+        self.rows += block.now * len(starts) - sum(starts)
+        self.segments += len(starts)
+
+    def take(self) -> list[Block]:
+        """Returns all blocks and forgets them."""
+        blocks, self.blocks = self.blocks, []
+        self.rows = 0
+        self.segments = 0
+        return blocks

@@ -202,3 +202,11 @@ class Trainer(ABC):
         Raises:
             UserError: it does not fit this trainer.
         """
+
+    @abstractmethod
+    def load_initial_state(self, state: Mapping[str, Any]) -> None:
+        """Starts with the networks, optimizer and statistics of another run's saved state; steps count from 0.
+
+        Raises:
+            UserError: it does not fit this trainer.
+        """

@@ -121,12 +121,10 @@ class TrainerLoop:
         self._finish_if_done(behavior.name, trainer)
 
     def _finish_if_done(self, name: str, trainer: Trainer) -> None:
-        if name in self._finished or trainer.should_still_train:
+        if name in self._finished or trainer.should_still_train or not trainer.is_training:
             return
         self._finished.add(name)
-        behavior = trainer.context.behavior
-        trainer.finish()
-        waited = self._behaviors.stop_training(behavior)
+        waited = self._behaviors.stop_training(trainer.context.behavior)
         trainer.finish()
         log.info(
             "training_finished", behavior=name, step=trainer.get_step, version=trainer.version, dropped_steps=waited

@@ -16,6 +16,7 @@ from learner.device.buffer import UpdateBuffer
 from learner.device.columns import on_policy_columns
 from learner.device.sizes import ring_size
 from learner.exits import ExitCode, UserError
+from learner.ingest.behaviors import NOT_TRAINING
 from learner.ingest.queue import HoldReason, Pace, QueuedChunk
 from learner.settings.trainer import TrainerSettings
 from learner.trainers.base import Trainer
@@ -165,7 +166,10 @@ class RLTrainer(Trainer):
 
     def _process_trajectory(self, item: QueuedChunk) -> None:
         self.tally.add(item.chunk)
-        self.intake.receive(item)
+        if self.is_training:
+            self.intake.receive(item)
+        else:
+            self.intake.drop(NOT_TRAINING, item.chunk.rows)
 
     def _refill(self) -> None:
         self.intake.stage(self.oldest_version)
@@ -247,7 +251,7 @@ class RLTrainer(Trainer):
 
     def finish(self) -> None:
         """Ends training for good: what was collected and not trained leaves the books as dropped."""
-        self.intake.clear("not_training")
+        self.intake.clear(NOT_TRAINING)
         self._set_pace()
 
     def _publish(self) -> None:
@@ -296,8 +300,7 @@ class RLTrainer(Trainer):
             "steps_trained": self._steps_trained,
             "steps_failed": self._steps_failed,
             "failed_updates": self._failed_updates,
-            "episodes": self.tally.episodes,
-            "reward_buffer": list(self.tally.returns),
+            "tally": self.tally.state_dict(),
             "model": self.model_state(),
         }
 
@@ -307,27 +310,35 @@ class RLTrainer(Trainer):
         Raises:
             UserError: it does not fit this trainer.
         """
+        self.load_initial_state(state)
+        self._version = int(state["version"])
+        self._optimizer_steps = int(state["optimizer_steps"])
+        self._steps_trained = int(state["steps_trained"])
+        self._steps_failed = int(state["steps_failed"])
+        self._failed_updates = int(state["failed_updates"])
+        self.tally.load(state["tally"])
+
+    def load_initial_state(self, state: Mapping[str, Any]) -> None:
+        """Starts with the networks, optimizer and statistics of another run's saved state; steps count from 0.
+
+        Raises:
+            UserError: it does not fit this trainer.
+        """
+        trainer_type = self.trainer_settings.trainer_type
         try:
-            if state["format"] != STATE_FORMAT or state["trainer_type"] != self.trainer_settings.trainer_type:
+            if (state["format"], state["trainer_type"]) != (STATE_FORMAT, trainer_type):
                 raise ValueError(
                     f"it is of format {state['format']} for trainer {state['trainer_type']}, not of format "
-                    f"{STATE_FORMAT} for trainer {self.trainer_settings.trainer_type}"
+                    f"{STATE_FORMAT} for trainer {trainer_type}"
                 )
             self.load_model_state(state["model"])
-            self._version = int(state["version"])
-            self._optimizer_steps = int(state["optimizer_steps"])
-            self._steps_trained = int(state["steps_trained"])
-            self._steps_failed = int(state["steps_failed"])
-            self._failed_updates = int(state["failed_updates"])
-            self.tally.episodes = int(state["episodes"])
-            self.tally.returns.clear()
-            self.tally.returns.extend(float(value) for value in state["reward_buffer"])
-        except (KeyError, ValueError, RuntimeError) as error:
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise UserError(
                 ExitCode.BAD_CHECKPOINT,
                 f"the saved state of {self.brain_name} does not fit the run file: {error}; restore the settings it was "
                 "made with, or start a new run",
             ) from error
+        self._publish_statistics()
 
 
 def _extrinsic_strength(settings: TrainerSettings) -> float:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +43,16 @@ class EpisodeTally:
             self._add_episodes(chunk)
         if chunk.stat_keys:
             self._add_records(chunk)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the count and the kept returns."""
+        return {"episodes": self.episodes, "returns": list(self.returns)}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Goes on from what `state_dict` returned."""
+        self.episodes = int(state["episodes"])
+        self.returns.clear()
+        self.returns.extend(float(value) for value in state["returns"])
 
     def _add_episodes(self, chunk: Chunk) -> None:
         columns = chunk.columns

@@ -41,6 +41,7 @@ class Hub:
         stop_reason: Why, for logs.
         error: The error that ends the actor.
         last_failure: Why the learner could not be reached.
+        careful: Chunks are sent one by one, because the last stream ended without a visible reason.
         reconnects: How often the connection was lost.
         rejected: Rows that the learner refused in acks, by reason; they are acked in the books.
         changed: Set whenever the stepping thread may have something to do.
@@ -67,6 +68,7 @@ class Hub:
         self.stop_reason = ""
         self.error: ActorError | None = None
         self.last_failure = ""
+        self.careful = False
         self.reconnects = 0
         self.rejected: dict[str, int] = {}
         self.changed = threading.Event()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TypeAlias
 
 import grpc
@@ -20,10 +21,16 @@ UploadCall: TypeAlias = "grpc.aio.StreamStreamCall[trajectory_pb2.UploadRequest,
 
 # After a drain, acks of what is under way may still come for so long.
 LAST_ACKS_SECONDS = 1.0
+# What grpc.aio says in place of the learner's status if a write was under way when the stream ended
+# (https://github.com/grpc/grpc/issues/36066).
+HIDDEN_STATUS = "Internal error from Core"
 
 
 class Uplink:
     """One upload stream of the session.
+
+    A stream that ends while a chunk is being written hides why. The next one is careful: each chunk waits for the ack
+    of the one before until one has come, so that a refusal meets no write and is seen.
 
     Args:
         hub: The state of the connection.
@@ -47,6 +54,11 @@ class Uplink:
                 async with asyncio.timeout(FIRST_ANSWER_SECONDS):
                     await self._open(call)
                 await first_of(self._receive(call), self._send(call))
+        except WireError as error:
+            if error.code is grpc.StatusCode.INTERNAL and error.message.startswith(HIDDEN_STATUS):
+                self._hub.careful = True
+                raise WireError("the stream ended during a write", code=grpc.StatusCode.UNAVAILABLE) from None
+            raise
         finally:
             call.cancel()
 
@@ -79,6 +91,8 @@ class Uplink:
                 hub.sendable.clear()
                 while (parcel := hub.window.take()) is not None:
                     await call.write(parcel.request)
+                    if hub.careful:
+                        await self._acked()
                 if not (hub.closing.is_set() and hub.window.empty):
                     await hub.sendable.wait()
             await call.done_writing()
@@ -86,6 +100,15 @@ class Uplink:
             await asyncio.sleep(LAST_ACKS_SECONDS)  # the receiver is about to learn why
             raise
         await asyncio.sleep(LAST_ACKS_SECONDS)  # the learner ends the stream in its turn
+
+    async def _acked(self) -> None:
+        """Waits for a sign that the learner took what was sent, but not for ever."""
+        self._hub.sendable.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_ACKS_SECONDS):
+                while self._hub.careful:
+                    await self._hub.sendable.wait()
+                    self._hub.sendable.clear()
 
     async def _receive(self, call: UploadCall) -> None:
         """Takes over what the learner says."""
@@ -106,7 +129,8 @@ class Uplink:
     def _ack(self, ack: trajectory_pb2.Ack) -> None:
         """Settles chunks, takes over credit, counts refused rows."""
         try:
-            self._hub.window.ack(ack.acked_through)
+            if self._hub.window.ack(ack.acked_through):
+                self._hub.careful = False
         except ValueError as error:
             raise WireError(str(error), code=grpc.StatusCode.INTERNAL) from None
         self._grant(ack.credit)
@@ -168,6 +192,8 @@ class Uplink:
                         break
                     if answer.WhichOneof("message") == "ack":
                         self._ack(answer.ack)
-        except (TimeoutError, grpc.RpcError):
-            pass  # what is not acked now will be sent again
+        except (TimeoutError, grpc.RpcError) as error:
+            self._log.debug(
+                "acks_missing", chunks=hub.window.in_flight, reason=type(error).__name__
+            )  # sent again later
         raise Draining(message or "the learner drains", retry_after_seconds=drain.retry_after_ms / 1000)

@@ -1,0 +1,123 @@
+"""Policies against a real server: the newest wins, what cannot be used is reported and the old one stays."""
+
+from __future__ import annotations
+
+import threading
+
+from rollcast.policies import PolicyDescription
+from rollcast.specs import BehaviorSpec
+
+from tests.actor_client.connection.harness import BarePolicy, acting, linked, load
+from tests.actor_client.scripted import ScriptedLearner, wait_until
+from tests.protos.builders import CARTPOLE
+
+
+def test_a_policy_is_taken_once() -> None:
+    """`take_policy` gives each loaded policy once, and nothing in between."""
+    with ScriptedLearner() as learner, acting(learner) as actor:
+        assert actor.port.take_policy() is None
+        learner.publish("CartPole", 1)
+        assert actor.take_policy() == BarePolicy(1, 1, b"CartPole 1")
+        assert actor.port.take_policy() is None
+
+
+def test_a_large_policy_comes_whole() -> None:
+    """A policy of several frames is put together and verified."""
+    payload = bytes(range(256)) * 12000
+    with ScriptedLearner() as learner, acting(learner) as actor:
+        learner.publish("CartPole", 1, payload=payload)
+        assert actor.take_policy().payload == payload
+
+
+def test_versions_that_come_during_a_load_are_skipped_but_the_newest() -> None:
+    """While one policy loads, at most one waits: the newest. Loading happens outside the stepping thread."""
+    loaded: list[int] = []
+    gate = threading.Event()
+    threads: set[str] = set()
+
+    def slowly(description: PolicyDescription, payload: bytes, spec: BehaviorSpec) -> BarePolicy:
+        threads.add(threading.current_thread().name)
+        if description.version == 1:
+            gate.wait(20.0)
+        loaded.append(description.version)
+        return load(description, payload, spec)
+
+    with ScriptedLearner() as learner, acting(learner, load=slowly) as actor:
+        for version in range(1, 8):
+            learner.publish("CartPole", version)
+        actor.send(1)
+        actor.wait_acked()  # the connection goes on during the load
+        assert actor.port.take_policy() is None
+        wait_until(learner.subscribers[learner.session.session_id].empty)
+        threading.Event().wait(0.1)
+        gate.set()
+        wait_until(lambda: 7 in loaded)
+        assert loaded[:2] == [0, 1]
+        assert len(loaded) < 8
+        assert actor.take_policy().version in {1, 7}
+        assert threading.current_thread().name not in threads
+
+
+def test_a_corrupted_policy_is_reported_and_fetched_again() -> None:
+    """A wrong digest leaves the old policy acting, is reported at once, and the next good one replaces it."""
+    with ScriptedLearner() as learner, acting(learner) as actor:
+        learner.publish("CartPole", 1, corrupt=True)
+        wait_until(lambda: any(report.error for report in learner.session.policies))
+        report = learner.session.policies[0]
+        assert (report.generation, report.version) == (1, 0)
+        assert actor.port.take_policy() is None
+        assert actor.port.may_step(1)
+        learner.publish("CartPole", 2)
+        assert actor.take_policy().version == 2
+        wait_until(lambda: len(learner.subscriptions) >= 2)
+        assert learner.subscriptions[1].held[0].version == 0
+
+
+def test_an_unusable_policy_is_reported_and_the_old_one_stays() -> None:
+    """Whatever the loader raises is told to the learner; a later version clears the report."""
+    with ScriptedLearner() as learner:
+        learner.lease_seconds = 0.6
+        with acting(learner) as actor:
+            learner.publish("CartPole", 1, payload=b"unusable")
+            wait_until(lambda: any("3 inputs" in report.error for report in learner.session.policies))
+            assert actor.port.take_policy() is None
+            assert actor.port.may_step(1)
+            learner.publish("CartPole", 2)
+            assert actor.take_policy().version == 2
+            wait_until(lambda: learner.session.policies[0].version == 2)
+            assert learner.session.policies[0].error == ""
+
+
+def test_policies_of_another_generation_and_older_versions_are_ignored() -> None:
+    """Only what is newer within the present generation replaces a policy."""
+    with ScriptedLearner() as learner, acting(learner) as actor:
+        learner.publish("CartPole", 5)
+        assert actor.take_policy().version == 5
+        learner.generation = 9
+        learner.publish("CartPole", 50)
+        learner.generation = 1
+        learner.publish("CartPole", 4)
+        learner.publish("CartPole", 6)
+        assert actor.take_policy() == BarePolicy(1, 6, b"CartPole 6")
+
+
+def test_a_policy_may_come_before_the_answer_to_the_declaration() -> None:
+    """The policy of a behavior that is not declared yet waits until it is."""
+    with ScriptedLearner() as learner, linked(learner) as link:
+        link.open(20.0)
+        learner.indices["CartPole"] = 0
+        wait_until(lambda: bool(learner.subscribers))
+        learner.publish("CartPole", 3)
+        learner.newest.clear()
+        port = link.declare(CARTPOLE, 0, 1, 20.0)
+        wait_until(lambda: port.take_policy() is not None)
+        assert port.acting == (1, 3)
+
+
+def test_a_policy_for_another_behavior_under_this_number_is_refused() -> None:
+    """Name and number of a policy must belong together."""
+    with ScriptedLearner() as learner, acting(learner) as actor:
+        learner.indices["Pendulum"] = 0
+        learner.publish("Pendulum", 9)
+        wait_until(lambda: any("Pendulum" in report.error for report in learner.session.policies))
+        assert actor.port.take_policy() is None

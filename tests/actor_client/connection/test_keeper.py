@@ -1,0 +1,295 @@
+"""The life of a connection: breaks, restarts, lost sessions, farewells and refusals."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import grpc
+import pytest
+from rollcast.errors import (
+    Draining,
+    ProtocolTooOld,
+    SessionExpired,
+    SessionFenced,
+    SpecMismatch,
+    StreamSuperseded,
+    TooManySessions,
+    UnknownBehavior,
+    WireError,
+)
+from rollcast.v1 import session_pb2
+
+from actor_client.exits import ActorError, ExitCode
+from tests.actor_client.connection.harness import acting, linked
+from tests.actor_client.scripted import ScriptedLearner, wait_until
+from tests.protos.builders import CARTPOLE
+
+
+def test_a_new_generation_drops_the_window_and_waits_for_its_policy() -> None:
+    """After a restart of the learner unacked chunks are dropped and counted, and numbering goes on as it says."""
+    with ScriptedLearner() as learner, acting(learner) as actor:
+        actor.send(2)
+        actor.wait_acked()
+        actor.port.books.produced(3)  # open rows; the recorder gives them up when it swaps policies
+        learner.hang_up()
+        actor.send(4)
+        learner.restart()
+        wait_until(lambda: actor.port.books.view().dropped == {"generation": 4})
+        assert actor.port.books.view().acked == 2
+        assert not actor.port.may_step(1)
+        assert not actor.port.session_lost
+        actor.send(1, generation=1)
+        assert actor.port.books.view().dropped == {"generation": 5}
+        learner.publish("CartPole", 0)
+        assert actor.take_policy().generation == 2
+        wait_until(lambda: actor.port.may_step(1))
+        actor.port.books.discard("generation", 3)
+        actor.send(6)
+        actor.wait_acked()
+        assert [(chunk.sequence, chunk.generation) for chunk in learner.chunks] == [(1, 1), (2, 2)]
+        resume = learner.opened[-1].resume
+        assert (resume.epoch, resume.generation, resume.acked_through) == (1, 1, 1)
+
+
+def test_a_lost_session_begins_anew_with_fresh_books() -> None:
+    """A learner that forgot the session gets another one; what was on its way is dropped, the rest is given up."""
+    with ScriptedLearner() as learner, acting(learner) as actor:
+        actor.send(2)
+        actor.wait_acked()
+        old_books = actor.port.books
+        old_books.produced(3)
+        learner.hang_up()
+        actor.send(4)
+        learner.restart(forget=True)
+        wait_until(lambda: actor.port.session_lost)
+        assert not actor.port.may_step(1)
+        actor.send(1, generation=2)
+        old_books.discard("session_lost", 3)
+        actor.port.begin_session()
+        view = old_books.view()
+        assert view.balanced
+        assert (view.dropped, view.discarded, view.acked) == ({"session_lost": 5}, {"session_lost": 3}, 2)
+        assert not actor.port.session_lost
+        assert actor.port.books.produced_steps == 0
+        learner.publish("CartPole", 0)
+        actor.take_policy()
+        wait_until(lambda: actor.port.may_step(1))
+        actor.send(6)
+        actor.wait_acked()
+        assert (learner.chunks[-1].sequence, learner.chunks[-1].rows, learner.chunks[-1].produced_steps) == (1, 6, 6)
+
+
+def test_an_expired_session_in_the_same_run_is_replaced() -> None:
+    """A lease that ran out costs the session, not the actor; its policy comes again."""
+    with ScriptedLearner() as learner:
+        learner.lease_seconds = 0.3
+        with acting(learner) as actor:
+            learner.fail_renew = [SessionExpired("the lease ran out")]
+            learner.sessions.clear()
+            wait_until(lambda: actor.port.session_lost)
+            actor.port.begin_session()
+            assert actor.take_policy().version == 0
+            wait_until(lambda: actor.port.may_step(1))
+
+
+def test_a_session_lost_twice_before_the_actor_noticed_counts_once() -> None:
+    """The stepping thread may be slow: it goes over to the newest session, with books at zero."""
+    with ScriptedLearner() as learner, acting(learner) as actor:
+        for times in (1, 2):
+            learner.restart(forget=True)
+            wait_until(lambda times=times: len(learner.declared) == 1 + times)  # type: ignore[misc]
+        actor.port.begin_session()
+        assert not actor.port.session_lost
+        assert actor.port.books.view().produced == 0
+
+
+def test_an_unreachable_learner_is_found_once_it_is_there() -> None:
+    """An actor that starts first waits, and says so; it connects when the learner comes."""
+    with socket.create_server(("127.0.0.1", 0)) as placeholder:
+        port = placeholder.getsockname()[1]
+    learner = ScriptedLearner(port)
+    with linked(learner) as link:
+        wait_until(lambda: link.reconnects >= 2)
+        with learner:
+            assert link.open(20.0).run_id == "run"
+            assert link.declare(CARTPOLE, 0, 1, 20.0).behavior_index == 0
+
+
+def test_a_connect_timeout_names_the_address_and_the_reason() -> None:
+    """Who does not want to wait for ever gets one line that says what was tried."""
+    with linked(ScriptedLearner(1)) as link, pytest.raises(ActorError) as failure:
+        link.open(0.5)
+    assert failure.value.exit_code is ExitCode.UNREACHABLE
+    assert "127.0.0.1:1 did not answer within 0.5 s (UNAVAILABLE" in failure.value.message
+
+
+def test_a_full_learner_is_asked_again_not_before_it_says() -> None:
+    """RetryInfo is the minimum of the wait."""
+    with ScriptedLearner() as learner:
+        learner.fail_open = [TooManySessions("500 of 500 sessions", retry_after_seconds=0.5)]
+        begin = time.monotonic()
+        with linked(learner) as link:
+            link.open(20.0)
+            assert time.monotonic() - begin >= 0.5
+            assert len(learner.opened) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code", "text"),
+    [
+        (ProtocolTooOld("revision 1; at least 2 is needed"), ExitCode.PROTOCOL_TOO_OLD, "at least 2"),
+        (SessionFenced("a newer process has it"), ExitCode.SUPERSEDED, "--name"),
+        (WireError("who?", code=grpc.StatusCode.UNAUTHENTICATED), ExitCode.UNAUTHENTICATED, "token"),
+        (WireError("no such method", code=grpc.StatusCode.UNIMPLEMENTED), ExitCode.NOT_A_LEARNER, "--learner"),
+    ],
+)
+def test_an_opening_refused_for_good_ends_the_actor(error: WireError, exit_code: ExitCode, text: str) -> None:
+    """What waiting cannot heal is told at once, with what to do."""
+    with ScriptedLearner() as learner:
+        learner.fail_open = [error]
+        with linked(learner) as link, pytest.raises(ActorError) as failure:
+            link.open(20.0)
+    assert failure.value.exit_code is exit_code
+    assert text in failure.value.message
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code", "text"),
+    [
+        (
+            SpecMismatch("CartPole differs", metadata={"obs/state": "run float32[64], actor float32[48]"}),
+            ExitCode.SPEC_MISMATCH,
+            "obs/state: run float32[64], actor float32[48]",
+        ),
+        (UnknownBehavior("CartPole; the run has Pendulum"), ExitCode.UNKNOWN_BEHAVIOR, "the run has Pendulum"),
+    ],
+)
+def test_a_refused_declaration_ends_the_actor_and_closes_the_session(
+    error: WireError, exit_code: ExitCode, text: str
+) -> None:
+    """The message shows both sides; the learner hears that the actor leaves."""
+    with ScriptedLearner() as learner:
+        learner.fail_declare = [error]
+        with linked(learner) as link, pytest.raises(ActorError) as failure:
+            link.declare(CARTPOLE, 0, 1, 20.0)
+        assert failure.value.exit_code is exit_code
+        assert text in failure.value.message
+        closed = learner.session.closed
+        assert closed is not None
+        assert closed.reason == session_pb2.CLOSE_REASON_ERROR
+
+
+def test_a_mismatch_after_a_restart_ends_the_actor() -> None:
+    """Declarations are repeated at each opening; a learner with another run refuses the actor there."""
+    with ScriptedLearner() as learner, acting(learner) as actor:
+        learner.fail_declare = [SpecMismatch("another run")]
+        learner.restart(forget=True)
+        wait_until(lambda: actor.link.error is not None)
+        assert actor.link.stopping
+
+
+def test_a_declaration_outlives_a_break() -> None:
+    """An answer that is lost is asked for again."""
+    with ScriptedLearner() as learner:
+        learner.fail_declare = [WireError("gone", code=grpc.StatusCode.UNAVAILABLE)]
+        with linked(learner) as link:
+            assert link.declare(CARTPOLE, 0, 1, 20.0).time_horizon == 64
+            assert learner.session.epoch == 2
+
+
+def test_a_final_drain_stops_the_actor_and_closes_the_session() -> None:
+    """After a finished run the actor sends what it has, closes with its final books, and ends without error."""
+    with ScriptedLearner() as learner:
+        with acting(learner) as actor:
+            learner.drain(final=True)
+            wait_until(lambda: actor.link.stopping)
+            assert not actor.port.may_step(1)
+            actor.send(3)
+            actor.link.close(message="the run is over")
+            assert actor.link.error is None
+        closed = learner.session.closed
+        assert closed is not None
+        assert (closed.reason, closed.message) == (session_pb2.CLOSE_REASON_DONE, "the run is over")
+        assert (
+            closed.books[0].produced_steps,
+            closed.books[0].acked_steps,
+            closed.books[0].unacked_steps,
+        ) == (3, 3, 0)
+
+
+def test_a_learner_that_ends_after_its_final_drain_is_not_awaited() -> None:
+    """The connection of a finished run is not made again."""
+    with ScriptedLearner() as learner, acting(learner) as actor:
+        learner.drain(final=True)
+        wait_until(lambda: actor.link.stopping)
+        opened = len(learner.opened)
+        learner.hang_up()
+        learner.listen()
+        actor.link.close()
+        assert len(learner.opened) == opened
+        assert actor.link.error is None
+
+
+def test_a_drain_that_is_not_final_brings_the_actor_back() -> None:
+    """The actor stops stepping, waits as long as it is told, and resumes the same session."""
+    with ScriptedLearner() as learner, acting(learner) as actor:
+        begin = time.monotonic()
+        learner.drain(final=False, retry_after_ms=400)
+        wait_until(lambda: not actor.port.may_step(1))
+        wait_until(lambda: learner.session.epoch == 2)
+        assert time.monotonic() - begin >= 0.4
+        wait_until(lambda: actor.port.may_step(1))
+        assert not actor.link.stopping
+
+
+def test_a_draining_learner_that_refuses_sessions_is_tried_again() -> None:
+    """DRAINING at the opening means now, not never."""
+    with ScriptedLearner() as learner:
+        learner.fail_open = [Draining("about to stop", retry_after_seconds=0.1)]
+        with linked(learner) as link:
+            link.open(20.0)
+
+
+def test_a_fence_that_was_our_own_is_settled_by_opening_again() -> None:
+    """An opening whose answer was lost fences the older one: the actor resumes."""
+    with ScriptedLearner() as learner, acting(learner) as actor:
+        learner.session.epoch += 1  # as after an opening whose answer was lost
+        learner.tell(StreamSuperseded("a newer stream"))
+        wait_until(lambda: learner.session.epoch == 3)
+        actor.send(2)
+        actor.wait_acked()
+
+
+def test_an_actor_that_is_fenced_again_and_again_gives_up() -> None:
+    """Two processes do not fight over one session for ever."""
+    with ScriptedLearner() as learner, acting(learner) as actor:
+        learner.fail_upload = [SessionFenced("another process")] * 3
+        learner.tell(WireError("cut", code=grpc.StatusCode.UNAVAILABLE))
+        wait_until(lambda: actor.link.error is not None)
+        assert actor.link.error is not None
+        assert actor.link.error.exit_code is ExitCode.SUPERSEDED
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.CANCELLED])
+def test_a_fault_of_the_learner_is_survived(code: grpc.StatusCode) -> None:
+    """The actor outlives any bug of the learner that a new stream gets around."""
+    with ScriptedLearner() as learner, acting(learner) as actor:
+        learner.tell(WireError("a bug", code=code))
+        wait_until(lambda: learner.session.epoch == 2)
+        actor.send(2)
+        actor.wait_acked()
+
+
+def test_nonsense_from_the_learner_is_tried_again_without_harm() -> None:
+    """An ack of a chunk that was never sent breaks the connection, and not the books."""
+    with ScriptedLearner() as learner, acting(learner) as actor:
+        actor.send(2)
+        actor.wait_acked()
+        learner.session.acked_through = 99
+        learner.ack()
+        learner.session.acked_through = 1
+        wait_until(lambda: learner.session.epoch == 2)
+        actor.send(2)
+        actor.wait_acked()
+        assert actor.port.books.view().acked == 4

@@ -1,0 +1,241 @@
+"""The upload stream against a real server: nothing is lost or counted twice, credit and holds are obeyed."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+from rollcast.errors import MalformedChunk, WireError
+from rollcast.v1 import trajectory_pb2
+
+from actor_client.exits import ActorError, ExitCode
+from tests.actor_client.connection.harness import Actor, acting
+from tests.actor_client.scripted import PLENTY, ScriptedLearner, wait_until
+
+
+def test_chunks_are_numbered_from_one_and_acked() -> None:
+    """Chunks arrive once each, in order, numbered without gaps, and their rows end up acked."""
+    with ScriptedLearner() as learner, acting(learner) as actor:
+        for rows in (3, 4, 5):
+            actor.send(rows)
+        actor.wait_acked()
+        assert [chunk.sequence for chunk in learner.chunks] == [1, 2, 3]
+        assert [chunk.rows for chunk in learner.chunks] == [3, 4, 5]
+        assert [chunk.produced_steps for chunk in learner.chunks] == [3, 7, 12]
+        assert actor.port.books.view().acked == 12
+
+
+def test_lost_acks_are_made_good_without_loss_or_double_count() -> None:
+    """A stream that breaks before acks arrive resumes at the learner's next sequence; each chunk counts once."""
+    with ScriptedLearner() as learner, acting(learner) as actor:
+        learner.acking = False
+        learner.break_after = 3
+        for _ in range(5):
+            actor.send(2)
+        wait_until(lambda: learner.session.epoch == 2)
+        learner.acking = True
+        wait_until(lambda: len(learner.chunks) == 5)
+        learner.ack()
+        actor.wait_acked()
+        assert list(range(1, 6)) == [chunk.sequence for chunk in learner.chunks]
+        assert learner.accepted == {learner.session.session_id: 10}
+        assert actor.port.books.view().acked == 10
+        assert learner.session.epoch == 2
+
+
+def test_a_dead_connection_is_resumed_with_what_was_not_acked() -> None:
+    """A learner that vanishes and comes back with the same sessions gets the unacked chunks again."""
+    with ScriptedLearner() as learner, acting(learner) as actor:
+        actor.send(1)
+        actor.wait_acked()
+        learner.hang_up()
+        for _ in range(3):
+            actor.send(2)
+        assert actor.port.books.view().unacked == 6
+        learner.listen()
+        actor.wait_acked()
+        assert [chunk.sequence for chunk in learner.chunks] == [1, 2, 3, 4]
+        assert learner.opened[-1].resume.acked_through == 1
+        assert learner.opened[-1].resume.books[0].unacked_steps == 6
+
+
+def test_out_of_step_credit_the_actor_waits() -> None:
+    """Produced steps may reach the credit and not pass it; new credit lets the actor go on."""
+    with ScriptedLearner() as learner:
+        learner.steps_through = 10
+        with acting(learner) as actor:
+            wait_until(lambda: actor.port.may_step(10))
+            assert not actor.port.may_step(11)
+            actor.send(10)
+            actor.wait_acked()
+            assert not actor.port.may_step(1)
+            learner.steps_through = 12
+            learner.ack()
+            wait_until(lambda: actor.port.may_step(2))
+            assert not actor.port.may_step(3)
+
+
+def test_out_of_byte_credit_chunks_wait_in_the_window() -> None:
+    """A chunk that does not fit the credit in bytes waits and stops further steps; credit lets it go."""
+    with ScriptedLearner() as learner:
+        learner.bytes_through = 0
+        with acting(learner) as actor:
+            learner.bytes_through = 1
+            learner.ack()
+            wait_until(lambda: actor.port.may_step(1))
+            actor.send(5)
+            assert not actor.port.may_step(1)
+            assert not learner.chunks
+            learner.bytes_through = PLENTY
+            learner.ack()
+            actor.wait_acked()
+            wait_until(lambda: actor.port.may_step(1))
+            assert len(learner.chunks) == 1
+
+
+def test_credit_never_falls() -> None:
+    """A message with less credit than an earlier one changes nothing."""
+    with ScriptedLearner() as learner:
+        learner.steps_through = 100
+        with acting(learner) as actor:
+            wait_until(lambda: actor.port.may_step(100))
+            learner.steps_through = 1
+            learner.ack()
+            actor.send(1)
+            actor.wait_acked()
+            assert actor.port.may_step(99)
+
+
+def test_a_hold_stops_and_its_end_releases() -> None:
+    """No step is taken while any reason holds the behavior."""
+    with ScriptedLearner() as learner, acting(learner) as actor:
+        wait_until(lambda: actor.port.may_step(1))
+        learner.hold(trajectory_pb2.HOLD_REASON_PAUSED, active=True)
+        learner.hold(trajectory_pb2.HOLD_REASON_BEHIND, active=True)
+        wait_until(lambda: not actor.port.may_step(1))
+        learner.hold(trajectory_pb2.HOLD_REASON_BEHIND, active=False)
+        learner.hold(trajectory_pb2.HOLD_REASON_LOCKSTEP, active=False)
+        actor.send(1)
+        actor.wait_acked()
+        assert not actor.port.may_step(1)
+        learner.hold(trajectory_pb2.HOLD_REASON_PAUSED, active=False)
+        wait_until(lambda: actor.port.may_step(1))
+
+
+def test_an_updating_hold_ends_with_its_version() -> None:
+    """A hold with until_version ends by itself once that version (or a newer one) acts."""
+    with ScriptedLearner() as learner, acting(learner) as actor:
+        learner.hold(trajectory_pb2.HOLD_REASON_UPDATING, active=True, until_version=2)
+        wait_until(lambda: not actor.port.may_step(1))
+        learner.publish("CartPole", 1)
+        assert actor.take_policy().version == 1
+        assert not actor.port.may_step(1)
+        learner.publish("CartPole", 3)
+        assert actor.take_policy().version == 3
+        assert actor.port.may_step(1)
+
+
+def test_holds_are_taken_over_at_each_opening_of_a_stream() -> None:
+    """A hold that ended during a break does not hold any more; one that began does."""
+    with ScriptedLearner() as learner, acting(learner) as actor:
+        learner.hold(trajectory_pb2.HOLD_REASON_PAUSED, active=True)
+        wait_until(lambda: not actor.port.may_step(1))
+        learner.break_after = 1
+        actor.send(1)
+        wait_until(lambda: actor.port.may_step(1))
+        learner.holds = [trajectory_pb2.Hold(behavior_index=0, reason=trajectory_pb2.HOLD_REASON_PAUSED, active=True)]
+        learner.break_after = 1
+        actor.send(1)
+        wait_until(lambda: not actor.port.may_step(1))
+
+
+def test_rejections_are_counted_and_the_rows_are_acked() -> None:
+    """Rows refused inside an ack have left the actor's books as acked; their number is kept by reason."""
+    with ScriptedLearner() as learner, acting(learner) as actor:
+        learner.reject = "stale"
+        actor.send(4)
+        actor.send(3)
+        actor.wait_acked()
+        wait_until(lambda: actor.link.rejected == {"stale": 7})
+        assert actor.port.books.view().acked == 7
+
+
+def test_a_chunk_over_the_limit_is_dropped_and_counted() -> None:
+    """What the learner would refuse with the whole stream is not sent."""
+    with ScriptedLearner() as learner:
+        learner.max_chunk_bytes = 2000
+        with acting(learner) as actor:
+            actor.send(1000)
+            actor.send(1)
+            actor.wait_acked()
+            assert actor.port.books.view().dropped == {"too_large": 1000}
+            assert [chunk.sequence for chunk in learner.chunks] == [1]
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code"),
+    [
+        (MalformedChunk("column reward is float64; float32 is required"), ExitCode.MALFORMED),
+        (WireError("message larger than max", code=grpc.StatusCode.RESOURCE_EXHAUSTED), ExitCode.MALFORMED),
+    ],
+)
+def test_a_fault_of_form_ends_the_actor(error: WireError, exit_code: ExitCode) -> None:
+    """What would fail again in the same way is not sent again: the actor stops with a documented code."""
+    with ScriptedLearner() as learner, acting(learner) as actor:
+        learner.tell(error)
+        wait_until(lambda: actor.link.stopping)
+        failure = actor.link.error
+        assert isinstance(failure, ActorError)
+        assert failure.exit_code is exit_code
+        assert error.message in failure.message
+        wait_until(lambda: learner.session.closed is not None)
+
+
+def test_a_refusal_in_the_midst_of_writes_is_seen() -> None:
+    """grpc.aio hides the status of a stream that ends during a write; the actor ends with the learner's words anyway."""
+    with ScriptedLearner() as learner, acting(learner) as actor:
+        learner.break_after = 10
+        learner.break_with = MalformedChunk("column reward is float64; float32 is required")
+        for _ in range(40):
+            actor.send(2000)
+        wait_until(lambda: actor.link.error is not None)
+        assert actor.link.error is not None
+        assert "float64" in actor.link.error.message
+
+
+def test_uploads_and_policies_have_connections_of_their_own() -> None:
+    """A policy transfer does not stand in the way of acks: the two streams use two TCP connections."""
+    with ScriptedLearner() as learner, acting(learner):
+        assert set(learner.upload_peers).isdisjoint(learner.policy_peers)
+
+
+def test_a_sequence_that_cannot_be_sent_loses_the_session() -> None:
+    """A learner that expects a chunk which was acked before is not believed: a new session begins, nothing is renumbered."""
+    with ScriptedLearner() as learner, acting(learner) as actor:
+        actor.send(3)
+        actor.wait_acked()
+        old = learner.session
+        old.acked_through = 0
+        learner.break_after = 1
+        actor.send(2)
+        wait_until(lambda: actor.port.session_lost)
+        assert actor.port.books.view().dropped == {"session_lost": 2}
+        actor.port.begin_session()
+        assert learner.session is not old
+
+
+def test_teams_of_one_behavior_share_credit_and_have_books_of_their_own() -> None:
+    """Steps of all teams count against the behavior's credit, and the learner gets their sum."""
+    with ScriptedLearner() as learner:
+        learner.steps_through = 10
+        with acting(learner) as first:
+            second = Actor(first.link, first.link.declare(first.spec, 1, 2, 20.0), first.spec)
+            second.take_policy()
+            first.send(6)
+            second.send(3)
+            first.wait_acked()
+            second.wait_acked()
+            assert first.port.may_step(1)
+            assert not second.port.may_step(2)
+            assert [chunk.team for chunk in learner.chunks] == [0, 1]
+            assert learner.chunks[-1].produced_steps == 9
+            assert learner.chunks[-1].agents == 3

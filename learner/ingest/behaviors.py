@@ -167,7 +167,7 @@ class BehaviorTable:
             behavior.training = False
             steps = sum(item.chunk.rows for item in behavior.queue.get())
             self._ledger.drop_queued(behavior.name, NOT_TRAINING, steps)
-        self.to_service.set()
+        behavior.queue.touch()
         return steps
 
     def state(self) -> dict[str, Any]:

@@ -47,16 +47,21 @@ class _Pools:
 
 
 class GrantOffice:
-    """Grants credit. For the service's event loop alone."""
+    """Grants credit. For the service's event loop alone.
+
+    Attributes:
+        is_closed: True once the learner is about to stop: nothing is granted any more.
+    """
 
     def __init__(self, behaviors: BehaviorTable) -> None:
+        self.is_closed = False
         self._behaviors = behaviors
         self._pools: dict[int, _Pools] = {}
 
     def grant(self, session: Session, account: Account) -> Grant | None:
-        """Grants what there is to a session and notes it in its account; None for an unknown behavior."""
+        """Grants what there is to a session and notes it in its account; None if nothing is granted."""
         behavior = self._behaviors.by_index(account.index)
-        if behavior is None:
+        if behavior is None or self.is_closed:
             return None
         pools = self._pools_of(account.index)
         steps, step_share = self._steps(session, account, behavior, pools)
@@ -70,7 +75,7 @@ class GrantOffice:
     def is_worth_sending(self, session: Session, account: Account) -> bool:
         """Says whether a session should hear of new credit although it has no ack to get."""
         behavior = self._behaviors.by_index(account.index)
-        if behavior is None:
+        if behavior is None or self.is_closed:
             return False
         pools = self._pools_of(account.index)
         return is_worth_sending(*self._steps(session, account, behavior, pools)) or is_worth_sending(

@@ -169,6 +169,12 @@ class TrajectoryQueue:
         if is_news:
             self._wake_service()
 
+    def touch(self) -> None:
+        """Makes the service look again: something beside pace and room changed."""
+        with self._changed:
+            self._is_dirty = True
+        self._wake_service()
+
     def take_dirty(self) -> bool:
         """Says whether anything but an arrival happened since the last call; for the service alone."""
         with self._changed:

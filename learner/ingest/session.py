@@ -103,8 +103,8 @@ class Account:
         index: its index.
         time_horizon: its longest segment.
         max_chunk_bytes: the allowance in bytes.
-        teams: the teams it declared.
-        agents: agents that act at present.
+        teams: agents that it declared, by team.
+        agents: agents that act at present, all teams together.
         produced_steps: taken by the actor, as far as it said.
         received_steps: in chunks that were settled here, refused ones included; duplicates are not.
         received_bytes: encoded size of those chunks.
@@ -123,7 +123,7 @@ class Account:
     index: int
     time_horizon: int
     max_chunk_bytes: int
-    teams: set[int] = field(default_factory=set)
+    teams: dict[int, int] = field(default_factory=dict)
     agents: int = 0
     produced_steps: int = 0
     received_steps: int = 0
@@ -178,12 +178,12 @@ class Account:
 
     def state(self) -> dict[str, Any]:
         """Returns the counts as plain values, for a checkpoint."""
-        return {name: getattr(self, name) for name in _SAVED_ACCOUNT_FIELDS} | {"teams": sorted(self.teams)}
+        return {name: getattr(self, name) for name in _SAVED_ACCOUNT_FIELDS} | {"teams": dict(self.teams)}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Self:
         """Makes an account from a checkpoint."""
-        return cls(teams=set(state["teams"]), **{name: state[name] for name in _SAVED_ACCOUNT_FIELDS})
+        return cls(teams=dict(state["teams"]), **{name: state[name] for name in _SAVED_ACCOUNT_FIELDS})
 
 
 _SAVED_ACCOUNT_FIELDS = (

@@ -172,8 +172,8 @@ class SessionTable:
             if account is None:
                 account = self._new_account(behavior, session)
                 session.accounts[behavior.index] = account
-            account.teams.add(team)
-            account.agents = max(account.agents, agents)
+            account.teams[team] = agents
+            account.agents = max(account.agents, sum(account.teams.values()))
             self.touch(session)
             return account
 

@@ -1,0 +1,186 @@
+"""Where the streams of all sessions meet the news: pace, holds, policies, declarations, the end of a session."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from rollcast.enums import HoldReason
+from rollcast.errors import Draining, StreamSuperseded
+from rollcast.v1 import policy_pb2, trajectory_pb2
+
+from learner.ingest.behaviors import Behavior, BehaviorTable
+from learner.ingest.grants import GrantOffice
+from learner.ingest.session import Session
+from learner.ingest.sessions import SessionTable
+from learner.ingest.wakeup import Wakeup
+from learner.publish.broadcast import ASSIGNMENT, Broadcast, Subscription
+from learner.service.assignments import AssignmentBoard
+from learner.service.holds import HoldBoard
+from learner.service.uploads import UploadStream
+
+DRAIN_RETRY_SECONDS = 1.0
+
+
+class Hub:
+    """Keeps one upload stream and one subscription a session, and tells them what changed. For the event loop alone.
+
+    Attributes:
+        is_draining: True once the learner is about to stop: nobody is admitted any more.
+    """
+
+    def __init__(
+        self, behaviors: BehaviorTable, sessions: SessionTable, broadcast: Broadcast, wakeups: Iterable[Wakeup]
+    ) -> None:
+        self.is_draining = False
+        self._behaviors = behaviors
+        self._sessions = sessions
+        self._broadcast = broadcast
+        self._wakeups = tuple(dict.fromkeys(wakeups))
+        self._office = GrantOffice(behaviors)
+        self._holds = HoldBoard()
+        self._assignments = AssignmentBoard()
+        self._uploads: dict[str, UploadStream] = {}
+        self._subscriptions: dict[str, Subscription] = {}
+        self._room = asyncio.Event()
+        self._left = asyncio.Event()
+
+    @property
+    def wakeups(self) -> tuple[Wakeup, ...]:
+        """What `wake` is to be called for."""
+        return self._wakeups
+
+    @property
+    def connected(self) -> int:
+        """How many uploads are open."""
+        return len(self._uploads)
+
+    def wake(self) -> None:
+        """Looks for what trainers changed: called by the event loop as soon as one of the wakeups is set."""
+        for wakeup in self._wakeups:
+            wakeup.clear()
+        self._broadcast.refresh()
+        changed = [behavior.index for behavior in self._behaviors.all() if behavior.queue.take_dirty()]
+        if changed:
+            for stream in self._uploads.values():
+                stream.pace_changed(changed)
+            self._room.set()
+            self._room = asyncio.Event()
+
+    async def room(self) -> None:
+        """Waits until a trainer has taken something from a queue."""
+        await self._room.wait()
+
+    def check_admission(self) -> None:
+        """Refuses new sessions and streams while the learner is about to stop.
+
+        Raises:
+            Draining: it is.
+        """
+        if self.is_draining:
+            raise Draining("the learner is about to stop: come back later", retry_after_seconds=DRAIN_RETRY_SECONDS)
+
+    def attach(self, session: Session) -> UploadStream:
+        """Begins the upload of a session; an older stream of it ends as superseded."""
+        older = self._uploads.get(session.session_id)
+        if older is not None:
+            older.end(_superseded("upload", session))
+        stream = UploadStream(session, self._behaviors, self._office, self._holds)
+        self._uploads[session.session_id] = stream
+        session.is_connected = session.had_stream = True
+        return stream
+
+    def detach(self, stream: UploadStream) -> None:
+        """Forgets an upload that has ended."""
+        session = stream.session
+        if self._uploads.get(session.session_id) is stream:
+            del self._uploads[session.session_id]
+            session.is_connected = False
+            self._left.set()
+
+    def subscribe(self, session: Session, held: dict[int, tuple[int, int]]) -> Subscription:
+        """Begins the subscription of a session; an older one of it ends as superseded."""
+        older = self._subscriptions.get(session.session_id)
+        if older is not None:
+            older.end(_superseded("subscription", session))
+        subscription = self._broadcast.subscribe(session.accounts, held)
+        assignment = self._assignments.for_session(session)
+        if assignment is not None:
+            subscription.put(ASSIGNMENT, (assignment,))
+        self._subscriptions[session.session_id] = subscription
+        return subscription
+
+    def unsubscribe(self, session: Session, subscription: Subscription) -> None:
+        """Forgets a subscription that has ended."""
+        self._broadcast.unsubscribe(subscription)
+        if self._subscriptions.get(session.session_id) is subscription:
+            del self._subscriptions[session.session_id]
+
+    def declared(self, session: Session, behavior: Behavior) -> None:
+        """Brings a session what there is of a behavior that it declared: its policy, credit and holds."""
+        subscription = self._subscriptions.get(session.session_id)
+        if subscription is not None:
+            self._broadcast.add_behavior(subscription, behavior.index)
+        self.reported(session)
+
+    def reported(self, session: Session) -> None:
+        """Brings a session the credit that its report brought about."""
+        stream = self._uploads.get(session.session_id)
+        if stream is not None:
+            stream.offer_credit()
+
+    def end_streams(self, session: Session, error: Exception | None) -> None:
+        """Ends both streams of a session that was opened again."""
+        stream = self._uploads.get(session.session_id)
+        if stream is not None:
+            stream.end(error)
+        subscription = self._subscriptions.get(session.session_id)
+        if subscription is not None:
+            subscription.end(error)
+
+    def forget(self, session: Session, error: Exception | None) -> None:
+        """Ends both streams of a session that is over, and gives its credit back to the others."""
+        self.end_streams(session, error)
+        self._office.forget(session)
+        self._left.set()
+
+    def set_hold(self, reason: HoldReason, *, active: bool) -> None:
+        """Begins or ends a hold of the whole run."""
+        self._holds.set(reason, active=active)
+        for stream in self._uploads.values():
+            stream.pace_changed(())
+
+    def assign(self, assignment: policy_pb2.Assignment) -> None:
+        """Replaces what actors are asked to do; its id is given here."""
+        self._assignments.replace(assignment)
+        for session in self._sessions.live():
+            subscription = self._subscriptions.get(session.session_id)
+            message = self._assignments.for_session(session)
+            if subscription is not None and message is not None:
+                subscription.put(ASSIGNMENT, (message,))
+
+    def drain(self, message: trajectory_pb2.Drain) -> None:
+        """Admits nobody any more and says farewell on all uploads."""
+        self.is_draining = True
+        self._office.is_closed = True
+        for stream in self._uploads.values():
+            stream.drain(message)
+
+    def end_all(self, error: Exception) -> None:
+        """Ends all streams."""
+        for stream in self._uploads.values():
+            stream.end(error, flush=True)
+        for subscription in self._subscriptions.values():
+            subscription.end(error)
+
+    async def someone_left(self) -> None:
+        """Waits until a stream or a session ends."""
+        self._left.clear()
+        await self._left.wait()
+
+
+def _superseded(what: str, session: Session) -> StreamSuperseded:
+    return StreamSuperseded(
+        f"a newer {what} of session {session.session_id} replaced this one: use one at a time",
+        metadata={"session_id": session.session_id},
+    )

@@ -1,0 +1,98 @@
+"""What every actor is told about the run when it opens a session."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Self
+
+from rollcast.v1 import policy_pb2, session_pb2
+
+from learner.settings.run import RunOptions
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """The run, as actors see it.
+
+    Attributes:
+        run_id: its name.
+        generation: grows with each start of the learner.
+        run_seed: environment seeds follow from it.
+        behaviors: names in the run file; empty if any name is welcome.
+        limits: what the learner asks of chunks.
+        environment_settings: for the simulator.
+        engine_settings: for the engine.
+        server_version: for logs.
+        assignment: what actors are asked to do beyond learning with the newest policy; None for nothing.
+    """
+
+    run_id: str
+    generation: int
+    run_seed: int
+    behaviors: tuple[str, ...] = ()
+    limits: session_pb2.ChunkLimits = field(default_factory=session_pb2.ChunkLimits)
+    environment_settings: session_pb2.EnvironmentSettings = field(default_factory=session_pb2.EnvironmentSettings)
+    engine_settings: session_pb2.EngineSettings = field(default_factory=session_pb2.EngineSettings)
+    server_version: str = ""
+    assignment: policy_pb2.Assignment | None = None
+
+    @classmethod
+    def from_options(
+        cls,
+        options: RunOptions,
+        *,
+        run_id: str,
+        generation: int,
+        run_seed: int,
+        server_version: str = "",
+        assignment: policy_pb2.Assignment | None = None,
+    ) -> Self:
+        """Makes it from a run file."""
+        is_open = options.default_settings is not None
+        return cls(
+            run_id=run_id,
+            generation=generation,
+            run_seed=run_seed,
+            behaviors=() if is_open else tuple(options.behaviors),
+            limits=_limits(options),
+            environment_settings=_environment(options),
+            engine_settings=_engine(options),
+            server_version=server_version,
+            assignment=assignment,
+        )
+
+
+def _limits(options: RunOptions) -> session_pb2.ChunkLimits:
+    service = options.rollcast
+    return session_pb2.ChunkLimits(
+        max_chunk_bytes=service.max_chunk_bytes,
+        target_chunk_bytes=service.target_chunk_bytes,
+        max_chunk_age_ms=max(1, round(service.max_chunk_age_seconds * 1000)),
+        max_chunk_steps=service.max_chunk_steps or 0,
+    )
+
+
+def _environment(options: RunOptions) -> session_pb2.EnvironmentSettings:
+    settings = options.env_settings
+    return session_pb2.EnvironmentSettings(
+        env_args=settings.env_args or (),
+        num_areas=settings.num_areas,
+        timeout_wait_seconds=settings.timeout_wait,
+        max_lifetime_restarts=settings.max_lifetime_restarts,
+        restarts_rate_limit_n=settings.restarts_rate_limit_n,
+        restarts_rate_limit_period_seconds=settings.restarts_rate_limit_period_s,
+    )
+
+
+def _engine(options: RunOptions) -> session_pb2.EngineSettings:
+    settings = options.engine_settings
+    return session_pb2.EngineSettings(
+        width=settings.width,
+        height=settings.height,
+        quality_level=settings.quality_level,
+        time_scale=settings.time_scale,
+        target_frame_rate=settings.target_frame_rate,
+        capture_frame_rate=settings.capture_frame_rate,
+        no_graphics=settings.no_graphics,
+        no_graphics_monitor=settings.no_graphics_monitor,
+    )

@@ -1,0 +1,251 @@
+"""The gRPC front of the learner: one address for actors, one for operators; start, drain, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Final
+
+import grpc
+import structlog
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from rollcast.channels import server_options
+from rollcast.enums import HoldReason
+from rollcast.errors import Draining
+from rollcast.v1 import policy_pb2, trajectory_pb2
+
+from learner.exits import ExitCode, UserError
+from learner.ingest.behaviors import BehaviorTable
+from learner.ingest.intake import Intake, IntakeCounts
+from learner.ingest.ledger import Ledger
+from learner.ingest.sessions import SessionTable
+from learner.publish.broadcast import Broadcast
+from learner.publish.store import PolicyStore
+from learner.service import control_calls, policy_calls, session_calls, trajectory
+from learner.service.control_calls import ActorRates, ControlHooks, ControlService
+from learner.service.guard import ErrorGuard
+from learner.service.hub import DRAIN_RETRY_SECONDS, Hub
+from learner.service.methods import add_service
+from learner.service.policy_calls import PolicyService
+from learner.service.run_info import RunInfo
+from learner.service.session_calls import SessionCounts, SessionService
+from learner.service.trajectory import TrajectoryService
+from learner.settings.service import ServiceSettings
+
+SERVICES: Final = (session_calls.NAME, trajectory.NAME, policy_calls.NAME)
+GRACE_SECONDS: Final = 1.0
+MAX_TICK_SECONDS: Final = 1.0
+
+_log = structlog.get_logger(__name__)
+
+
+class LearnerServer:
+    """Serves actors and operators until it is stopped. Create and use it in a running event loop.
+
+    Args:
+        address: where actors connect; port 0 takes any free port.
+        control_address: where operators connect.
+        settings: the service's settings.
+        behaviors: what can be declared.
+        sessions: who takes part.
+        ledger: the books.
+        store: where policies come from.
+        run: what actors are told.
+        control: what operators can do.
+
+    Attributes:
+        port: where actors connect, once started.
+        control_port: where operators connect, once started.
+    """
+
+    def __init__(
+        self,
+        *,
+        address: str,
+        control_address: str,
+        settings: ServiceSettings,
+        behaviors: BehaviorTable,
+        sessions: SessionTable,
+        ledger: Ledger,
+        store: PolicyStore,
+        run: RunInfo,
+        control: ControlHooks,
+    ) -> None:
+        self.port = 0
+        self.control_port = 0
+        self._address = address
+        self._control_address = control_address
+        self._settings = settings
+        self._sessions = sessions
+        self._loop = asyncio.get_running_loop()
+        self._broadcast = Broadcast(store)
+        self._hub = Hub(behaviors, sessions, self._broadcast, (behaviors.to_service, store.wakeup))
+        if run.assignment is not None:
+            self._hub.assign(run.assignment)
+        self._intake = Intake(behaviors, sessions, ledger, newest_version=_newest_version(store, run.generation))
+        self._guard = ErrorGuard()
+        self._session_service = SessionService(self._hub, sessions, behaviors, run)
+        self._trajectory_service = TrajectoryService(self._hub, sessions, self._intake)
+        self._policy_service = PolicyService(self._hub, sessions, behaviors, store, self._broadcast)
+        self._rates = ActorRates(sessions)
+        self._control_service = ControlService(control, sessions, self._rates, run.server_version)
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # untyped package
+        self._server = grpc.aio.server(interceptors=[self._guard], options=server_options(settings.max_chunk_bytes))
+        self._control_server = grpc.aio.server(interceptors=[self._guard], options=server_options())
+        self._ticker: asyncio.Task[None] | None = None
+        self._is_stopped = False
+
+    @property
+    def intake_counts(self) -> IntakeCounts:
+        """Totals of chunks, for metrics."""
+        return self._intake.counts
+
+    @property
+    def session_counts(self) -> SessionCounts:
+        """Totals of sessions, for metrics."""
+        return self._session_service.counts
+
+    @property
+    def policy_sent_bytes(self) -> int:
+        """Bytes of policies sent to all actors, for metrics."""
+        return self._policy_service.sent_bytes
+
+    @property
+    def incidents(self) -> int:
+        """Unexpected errors, for metrics."""
+        return self._guard.incidents
+
+    @property
+    def connected(self) -> int:
+        """How many actors are uploading, for metrics."""
+        return self._hub.connected
+
+    async def start(self) -> None:
+        """Listens on both addresses.
+
+        Raises:
+            UserError: an address cannot be had (PORT_IN_USE).
+        """
+        add_service(self._server, session_calls.NAME, self._session_service.handlers())
+        add_service(self._server, trajectory.NAME, self._trajectory_service.handlers())
+        add_service(self._server, policy_calls.NAME, self._policy_service.handlers())
+        add_service(self._control_server, control_calls.NAME, self._control_service.handlers())
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)  # type: ignore[no-untyped-call]
+        if self._settings.reflection:
+            names = (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
+            reflection.enable_server_reflection(names, self._server)  # type: ignore[no-untyped-call]
+        try:
+            self.port = _listen(self._server, self._address, "rollcast.address")
+            self.control_port = _listen(self._control_server, self._control_address, "rollcast.control_address")
+        except UserError:
+            await self._server.stop(None)  # frees the port that was had
+            await self._control_server.stop(None)
+            raise
+        await self._set_health(serving=True)
+        await self._server.start()
+        await self._control_server.start()
+        for wakeup in self._hub.wakeups:
+            self._loop.add_reader(wakeup.fileno(), self._hub.wake)
+        self._hub.wake()
+        self._ticker = asyncio.create_task(self._tick())
+        _log.info("listening", address=self._address, port=self.port, control_port=self.control_port)
+
+    def set_hold(self, reason: HoldReason, *, active: bool) -> None:
+        """Begins or ends a hold of the whole run; from any thread."""
+        self._loop.call_soon_threadsafe(lambda: self._hub.set_hold(reason, active=active))
+
+    def set_assignment(self, assignment: policy_pb2.Assignment) -> None:
+        """Replaces what actors are asked to do; its id is given here. From any thread."""
+        self._loop.call_soon_threadsafe(self._hub.assign, assignment)
+
+    def set_serving(self, *, serving: bool) -> None:
+        """Says in health checks whether the learner is well: False once a trainer has failed. From any thread."""
+        asyncio.run_coroutine_threadsafe(self._set_health(serving=serving), self._loop)
+
+    async def drain(self, *, final: bool, seconds: float) -> None:
+        """Ends the service in good order: says farewell, waits for the actors, stops serving them.
+
+        Operators are served until `stop`.
+
+        Args:
+            final: True if actors shall exit, False if they shall come back.
+            seconds: how long to wait for them.
+        """
+        if self._hub.is_draining:
+            return
+        await self._health.enter_graceful_shutdown()
+        message = "the run is over" if final else "the learner stops and will be back"
+        retry_after_ms = 0 if final else round(DRAIN_RETRY_SECONDS * 1000)
+        self._hub.drain(trajectory_pb2.Drain(final=final, retry_after_ms=retry_after_ms, message=message))
+        awaited = {session.session_id for session in self._sessions.live() if session.is_connected}
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while awaited & self._still_here(final=final):
+                    await self._hub.someone_left()
+        await self._stop_serving_actors()
+
+    async def stop(self) -> None:
+        """Stops everything; open streams end with DRAINING. Harmless after `drain`, and twice."""
+        if self._is_stopped:
+            return
+        self._is_stopped = True
+        await self._health.enter_graceful_shutdown()
+        self._hub.is_draining = True
+        await self._stop_serving_actors()
+        await self._control_server.stop(GRACE_SECONDS)
+        for wakeup in self._hub.wakeups:
+            self._loop.remove_reader(wakeup.fileno())
+        if self._ticker is not None:
+            self._ticker.cancel()
+            await asyncio.gather(self._ticker, return_exceptions=True)
+        await self._broadcast.stop()
+
+    async def _stop_serving_actors(self) -> None:
+        self._hub.end_all(Draining("the learner stops", retry_after_seconds=DRAIN_RETRY_SECONDS))
+        await self._server.stop(GRACE_SECONDS)
+
+    def _still_here(self, *, final: bool) -> set[str]:
+        """Returns the sessions that did not end (a final drain), or whose upload did not."""
+        return {session.session_id for session in self._sessions.live() if final or session.is_connected}
+
+    async def _set_health(self, *, serving: bool) -> None:
+        kind = health_pb2.HealthCheckResponse
+        for name in ("", *SERVICES):
+            await self._health.set(name, kind.SERVING if serving else kind.NOT_SERVING)
+
+    async def _tick(self) -> None:
+        """Ends sessions whose lease ran out, and measures rates."""
+        period_seconds = min(MAX_TICK_SECONDS, self._sessions.lease_seconds / 5)
+        while True:
+            await asyncio.sleep(period_seconds)
+            try:
+                self._session_service.expire()
+                self._rates.update()
+            except Exception as error:  # noqa: BLE001 - the next round may go well, and leases must go on running out
+                _log.error("tick_failed", exc_info=error)
+
+
+def _newest_version(store: PolicyStore, generation: int) -> Callable[[str], int | None]:
+    def newest(behavior: str) -> int | None:
+        policy = store.latest(behavior)
+        if policy is None or policy.description.generation != generation:
+            return None
+        return policy.description.version
+
+    return newest
+
+
+def _listen(server: grpc.aio.Server, address: str, setting: str) -> int:
+    try:
+        port = server.add_insecure_port(address)
+    except RuntimeError:
+        port = 0
+    if port == 0:
+        raise UserError(
+            ExitCode.PORT_IN_USE,
+            f"cannot listen on {address}: the port is in use, or this machine has no such address. Stop the program "
+            f"that listens there, or choose another address ({setting}; port 0 takes any free port)",
+        )
+    return port

@@ -1,0 +1,226 @@
+"""SessionService: who takes part; see session.proto."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from rollcast.errors import BadRequest, ProtocolTooOld, SessionExpired, SessionFenced
+from rollcast.limits import OLDEST_PROTOCOL_REVISION, PROTOCOL_REVISION
+from rollcast.specs import BehaviorSpec
+from rollcast.v1 import session_pb2
+
+from learner.ingest.behaviors import BehaviorTable
+from learner.ingest.session import ActorCounters, PolicyState, check_agents
+from learner.ingest.sessions import Opened, Opening, Resumption, SessionTable
+from learner.service.hub import Hub
+from learner.service.methods import BytesContext, Handlers, unary
+from learner.service.run_info import RunInfo
+
+NAME: Final = session_pb2.DESCRIPTOR.services_by_name["SessionService"].full_name
+COLUMN_ENCODINGS: Final = ("zstd",)
+MAX_TEXT_CHARACTERS: Final = 256
+MAX_REPORTS: Final = 1024
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class SessionCounts:
+    """Totals for metrics: of this process."""
+
+    opened: int = 0
+    resumed: int = 0
+    closed: int = 0
+    expired: int = 0
+
+
+class SessionService:
+    """Opens, renews and ends sessions, and takes declarations."""
+
+    def __init__(self, hub: Hub, sessions: SessionTable, behaviors: BehaviorTable, run: RunInfo) -> None:
+        self.counts = SessionCounts()
+        self._hub = hub
+        self._sessions = sessions
+        self._behaviors = behaviors
+        self._run = run
+
+    def handlers(self) -> Handlers:
+        """Returns the methods."""
+        return {
+            "OpenSession": unary(session_pb2.OpenSessionRequest, self.open_session),
+            "DeclareBehavior": unary(session_pb2.DeclareBehaviorRequest, self.declare_behavior),
+            "RenewSession": unary(session_pb2.RenewSessionRequest, self.renew_session),
+            "CloseSession": unary(session_pb2.CloseSessionRequest, self.close_session),
+        }
+
+    async def open_session(
+        self, request: session_pb2.OpenSessionRequest, context: BytesContext
+    ) -> session_pb2.OpenSessionResponse:
+        """Opens a session, or resumes one."""
+        _check_revision(request.protocol_revision)
+        opening = _opening(request)
+        self._hub.check_admission()
+        opened = self._sessions.open(opening)
+        session = opened.session
+        for over in opened.ended:
+            self._hub.forget(over, SessionExpired(f"session {over.session_id} ended: its actor opened another one"))
+        self._hub.end_streams(session, SessionFenced(f"session {session.session_id} was opened again"))
+        self._note_opened(opened, request, context)
+        return session_pb2.OpenSessionResponse(
+            protocol_revision=min(request.protocol_revision, PROTOCOL_REVISION),
+            session_id=session.session_id,
+            epoch=session.epoch,
+            run_id=self._run.run_id,
+            generation=self._run.generation,
+            actor_index=session.actor_index,
+            run_seed=self._run.run_seed,
+            lease_ms=self._lease_ms,
+            limits=self._run.limits,
+            resumed=opened.resumed,
+            next_sequence=session.next_sequence,
+            behaviors=self._run.behaviors,
+            environment_settings=self._run.environment_settings,
+            engine_settings=self._run.engine_settings,
+            column_encodings=COLUMN_ENCODINGS,
+            server_version=self._run.server_version,
+        )
+
+    async def declare_behavior(
+        self, request: session_pb2.DeclareBehaviorRequest, _context: BytesContext
+    ) -> session_pb2.DeclareBehaviorResponse:
+        """Takes a declaration; the first one of the run defines the behavior."""
+        session = self._sessions.get(request.session_id, request.epoch)
+        check_agents(request.agents)
+        spec = BehaviorSpec.from_message(request.spec)
+        agents = request.agents + self._sessions.agents(spec.name, besides=session)
+        behavior = self._behaviors.declare(spec, request.team, agents)
+        is_new = behavior.index not in session.accounts
+        self._sessions.declare(session, behavior, request.team, request.agents)
+        self._hub.declared(session, behavior)
+        if is_new:
+            _log.info("behavior_declared", behavior=behavior.name, actor=session.actor_name, agents=request.agents)
+        return session_pb2.DeclareBehaviorResponse(
+            behavior_index=behavior.index,
+            time_horizon=behavior.time_horizon,
+            memory_stride=behavior.memory_stride,
+            max_policy_lag=behavior.max_policy_lag,
+            cut_at_swap=behavior.cut_at_swap,
+            training=behavior.training,
+        )
+
+    async def renew_session(
+        self, request: session_pb2.RenewSessionRequest, _context: BytesContext
+    ) -> session_pb2.RenewSessionResponse:
+        """Keeps a lease."""
+        session = self._sessions.get(request.session_id, request.epoch)
+        if len(request.policies) > MAX_REPORTS:
+            raise BadRequest(f"{len(request.policies)} policies in one report; at most {MAX_REPORTS} are allowed")
+        policies = [PolicyState.from_message(policy) for policy in request.policies]
+        for policy in policies:
+            if policy.error and policy not in session.policies:
+                _log.warning("policy_not_usable", actor=session.actor_name, version=policy.version, error=policy.error)
+        self._sessions.renew(session, _reports(request.books), policies)
+        self._hub.reported(session)
+        return session_pb2.RenewSessionResponse(lease_ms=self._lease_ms)
+
+    async def close_session(
+        self, request: session_pb2.CloseSessionRequest, _context: BytesContext
+    ) -> session_pb2.CloseSessionResponse:
+        """Ends a session."""
+        session = self._sessions.get(request.session_id, request.epoch)
+        self._sessions.close(session, _reports(request.books))
+        self._hub.forget(session, None)
+        self.counts.closed += 1
+        log = _log.warning if request.reason > session_pb2.CLOSE_REASON_DONE else _log.info
+        log(
+            "actor_left",
+            actor=session.actor_name,
+            actor_index=session.actor_index,
+            reason=_close_reason(request.reason),
+            message=request.message[:MAX_TEXT_CHARACTERS],
+        )
+        return session_pb2.CloseSessionResponse()
+
+    def expire(self) -> None:
+        """Ends the sessions whose lease ran out; to be called every now and then."""
+        for session in self._sessions.expire():
+            self.counts.expired += 1
+            _log.warning("actor_lost", actor=session.actor_name, actor_index=session.actor_index, why="lease ran out")
+            self._hub.forget(
+                session,
+                SessionExpired(
+                    f"the lease of session {session.session_id} ran out after {self._sessions.lease_seconds:g} s "
+                    "without a word: renew every third of it",
+                    metadata={"session_id": session.session_id},
+                ),
+            )
+
+    @property
+    def _lease_ms(self) -> int:
+        return max(1, round(self._sessions.lease_seconds * 1000))
+
+    def _note_opened(self, opened: Opened, request: session_pb2.OpenSessionRequest, context: BytesContext) -> None:
+        self.counts.opened += 1
+        self.counts.resumed += opened.resumed
+        _log.info(
+            "actor_resumed" if opened.resumed else "actor_joined",
+            actor=opened.session.actor_name,
+            actor_index=opened.session.actor_index,
+            session=opened.session.session_id,
+            epoch=opened.session.epoch,
+            client=request.client_version[:MAX_TEXT_CHARACTERS],
+            peer=context.peer(),
+        )
+
+
+def _check_revision(revision: int) -> None:
+    if revision < OLDEST_PROTOCOL_REVISION:
+        raise ProtocolTooOld(
+            f"the actor speaks revision {revision} of the protocol, and this learner needs "
+            f"{OLDEST_PROTOCOL_REVISION} at least: update the actor",
+            metadata={"revision": str(revision), "oldest_revision": str(OLDEST_PROTOCOL_REVISION)},
+        )
+
+
+def _opening(request: session_pb2.OpenSessionRequest) -> Opening:
+    name = request.actor_name
+    if not 1 <= len(name) <= MAX_TEXT_CHARACTERS or not name.isprintable():
+        raise BadRequest(
+            f"actor_name has {len(name)} characters; 1 to {MAX_TEXT_CHARACTERS} printable ones are allowed",
+            metadata={"field": "actor_name"},
+        )
+    try:
+        instance_id = str(uuid.UUID(request.instance_id))
+    except ValueError:
+        raise BadRequest(
+            f"instance_id {request.instance_id[:64]!r} is no UUID", metadata={"field": "instance_id"}
+        ) from None
+    resume = None
+    if request.HasField("resume"):
+        asked = request.resume
+        resume = Resumption(
+            session_id=asked.session_id,
+            epoch=asked.epoch,
+            generation=asked.generation,
+            acked_through=asked.acked_through,
+            reports=tuple(_reports(asked.books)),
+        )
+        if max(resume.epoch, resume.acked_through) >= 2**62:
+            raise BadRequest(f"epoch {resume.epoch} or sequence {resume.acked_through} is out of bounds")
+    return Opening(name, instance_id, resume)
+
+
+def _reports(books: Iterable[session_pb2.ActorBooks]) -> list[ActorCounters]:
+    reports = [ActorCounters.from_message(message) for message in books]
+    if len(reports) > MAX_REPORTS:
+        raise BadRequest(f"{len(reports)} books in one report; at most {MAX_REPORTS} are allowed")
+    return reports
+
+
+def _close_reason(reason: int) -> str:
+    names = session_pb2.CloseReason.DESCRIPTOR.values_by_number
+    return names[reason].name.removeprefix("CLOSE_REASON_").lower() if reason in names else str(reason)

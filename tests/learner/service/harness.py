@@ -1,0 +1,402 @@
+"""A learner's service on real sockets, and a small actor to try it with."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import grpc
+import numpy as np
+from learner.ingest.behaviors import Behavior, BehaviorTable
+from learner.ingest.ledger import Ledger
+from learner.ingest.queue import Pace
+from learner.ingest.sessions import SessionTable
+from learner.ingest.snapshot import restore
+from learner.observe.view import RunState, RunView
+from learner.publish.store import PolicyStore, StoredPolicy
+from learner.service.run_info import RunInfo
+from learner.service.server import LearnerServer
+from learner.settings.run import RunOptions
+from rollcast.channels import channel_options
+from rollcast.enums import ColumnRole, Distribution, SegmentEnd
+from rollcast.errors import WireError, from_rpc_error
+from rollcast.policies import PolicyDescription, describe_payload
+from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from rollcast.trajectories import Chunk, encode_chunk
+from rollcast.v1 import (
+    control_pb2_grpc,
+    policy_pb2,
+    policy_pb2_grpc,
+    session_pb2,
+    session_pb2_grpc,
+    trajectory_pb2,
+    trajectory_pb2_grpc,
+)
+
+NAME = "CartPole"
+SECONDS = 20.0
+"""No step of a test waits longer; a limit for hangs, not a measurement."""
+
+
+def async_test(scenario: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Runs a test in an event loop of its own."""
+
+    @functools.wraps(scenario)
+    def run(*args: object, **kwargs: object) -> None:
+        async def limited() -> None:
+            async with asyncio.timeout(3 * SECONDS):
+                await scenario(*args, **kwargs)
+
+        asyncio.run(limited())
+
+    return run
+
+
+def make_spec(name: str = NAME, size: int = 4) -> BehaviorSpec:
+    """A behavior that observes `size` numbers and has one branch of two choices."""
+    return BehaviorSpec(
+        name, (ObservationSpec("state", np.dtype(np.float32), (size,)),), ActionSpec(discrete_branches=(2,))
+    )
+
+
+def make_chunk(rows: int = 3, *, sequence: int = 1, generation: int = 1, size: int = 4, **changes: Any) -> Chunk:
+    """A chunk of one segment."""
+    columns = {
+        "obs/state": np.ones((rows, size), np.float32),
+        "discrete_action": np.zeros((rows, 1), np.int32),
+        "log_prob": np.full((rows, 1), -0.7, np.float32),
+        "reward": np.ones(rows, np.float32),
+        "length": np.array([rows], np.uint32),
+        "end": np.array([SegmentEnd.CUT], np.uint8),
+        "env": np.zeros(1, np.uint32),
+        "agent": np.zeros(1, np.uint64),
+        "episode": np.ones(1, np.uint64),
+        "first_step": np.zeros(1, np.uint32),
+        "final_obs/state": np.ones((1, size), np.float32),
+    }
+    segment = {"length", "end", "env", "agent", "episode", "first_step"}
+    roles = {name: ColumnRole.SEGMENT if name in segment else ColumnRole.STEP for name in columns}
+    roles["final_obs/state"] = ColumnRole.FINAL
+    chunk = Chunk(
+        sequence=sequence,
+        generation=generation,
+        produced_steps=rows * sequence,
+        segments=1,
+        rows=rows,
+        agents=1,
+        columns=columns,
+        roles=roles,
+    )
+    return replace(chunk, **changes)
+
+
+def make_policy(version: int, *, generation: int = 1, size: int = 1000, name: str = NAME) -> StoredPolicy:
+    """A policy whose payload is `size` bytes that mean nothing."""
+    payload = bytes([version % 256]) * size
+    description = PolicyDescription(
+        behavior_index=0,
+        behavior=name,
+        generation=generation,
+        version=version,
+        architecture_hash=bytes(32),
+        inputs=("obs_0", "action_masks"),
+        outputs=("logits",),
+        discrete_distribution=Distribution.CATEGORICAL,
+    )
+    return StoredPolicy(describe_payload(description, payload), payload)
+
+
+def make_options(**service: Any) -> RunOptions:
+    """A run file with one behavior."""
+    return RunOptions.model_validate({"behaviors": {NAME: {"time_horizon": 8}}, "rollcast": service})
+
+
+@dataclass
+class Hooks:
+    """What operators' calls do in these tests: they are noted."""
+
+    calls: list[str] = field(default_factory=list)
+    error: Exception | None = None
+
+    def status(self) -> RunView:
+        """Returns a run that trains."""
+        return RunView("run", RunState.TRAINING, 1, 12.5, "127.0.0.1:1")
+
+    def pause(self) -> None:
+        """Notes the call."""
+        self.calls.append("pause")
+
+    def resume(self) -> None:
+        """Notes the call."""
+        self.calls.append("resume")
+
+    def save_checkpoint(self, timeout_seconds: float) -> str:
+        """Notes the call, and fails if it shall."""
+        self.calls.append("save")
+        if self.error is not None:
+            raise self.error
+        return f"/checkpoint after {timeout_seconds > 0}"
+
+    def drain(self, *, final: bool) -> None:
+        """Notes the call."""
+        self.calls.append(f"drain {final}")
+
+
+class Learner:
+    """All parts that meet in the service."""
+
+    def __init__(
+        self,
+        options: RunOptions,
+        *,
+        generation: int = 1,
+        address: str = "127.0.0.1:0",
+        state: Mapping[str, Any] | None = None,
+        assignment: policy_pb2.Assignment | None = None,
+    ) -> None:
+        self.options = options
+        self.ledger = Ledger()
+        self.behaviors = BehaviorTable(options, self.ledger)
+        self.sessions = SessionTable(self.behaviors, self.ledger, generation=generation)
+        if state is not None:
+            restore(state, self.behaviors, self.sessions, self.ledger)
+        self.store = PolicyStore()
+        self.hooks = Hooks()
+        self.server = LearnerServer(
+            address=address,
+            control_address="127.0.0.1:0",
+            settings=options.rollcast,
+            behaviors=self.behaviors,
+            sessions=self.sessions,
+            ledger=self.ledger,
+            store=self.store,
+            run=RunInfo.from_options(
+                options, run_id="run", generation=generation, run_seed=7, server_version="test", assignment=assignment
+            ),
+            control=self.hooks,
+        )
+
+    @property
+    def behavior(self) -> Behavior:
+        """The first behavior."""
+        behavior = self.behaviors.by_index(0)
+        assert behavior is not None
+        return behavior
+
+    def pace(self, **values: Any) -> None:
+        """Sets the pace of the first behavior, as its trainer would."""
+        self.behavior.queue.set_pace(Pace(**values))
+
+    def close(self) -> None:
+        """Frees the sockets of the wakeups."""
+        self.behaviors.to_service.close()
+        self.store.wakeup.close()
+
+
+@asynccontextmanager
+async def running(options: RunOptions | None = None, **parts: Any) -> AsyncIterator[Learner]:
+    """A learner's service that listens, for the time of a block."""
+    learner = Learner(options or make_options(), **parts)
+    try:
+        await learner.server.start()
+        yield learner
+    finally:
+        await learner.server.stop()
+        learner.close()
+
+
+class Upload:
+    """An upload stream, as an actor has it."""
+
+    def __init__(self, call: Any) -> None:
+        self.call = call
+
+    async def send(self, chunk: Chunk) -> None:
+        """Sends a chunk."""
+        await self.send_message(encode_chunk(chunk))
+
+    async def send_message(self, chunk: trajectory_pb2.Chunk) -> None:
+        """Sends an encoded chunk."""
+        await self.call.write(trajectory_pb2.UploadRequest(chunk=chunk))
+
+    async def read(self) -> trajectory_pb2.UploadResponse:
+        """Reads one response.
+
+        Raises:
+            WireError: the stream ended with a status.
+        """
+        try:
+            async with asyncio.timeout(SECONDS):
+                response = await self.call.read()
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from None
+        if response is grpc.aio.EOF:
+            raise EOFError("the stream ended well")
+        assert isinstance(response, trajectory_pb2.UploadResponse)
+        return response
+
+    async def ack(self, through: int) -> trajectory_pb2.Ack:
+        """Reads until a sequence is acked; returns all acks on the way as one."""
+        merged = trajectory_pb2.Ack()
+        while merged.acked_through < through:
+            response = await self.read()
+            if response.WhichOneof("message") == "ack":
+                merged.acked_through = response.ack.acked_through
+                merged.credit.extend(response.ack.credit)
+                merged.rejections.extend(response.ack.rejections)
+        return merged
+
+    async def until(self, kind: str) -> Any:
+        """Reads until a response of a kind comes, and returns its content."""
+        while True:
+            response = await self.read()
+            if response.WhichOneof("message") == kind:
+                return getattr(response, kind)
+
+    async def failure(self) -> WireError:
+        """Reads until the stream fails, and returns why."""
+        while True:
+            try:
+                await self.read()
+            except WireError as error:
+                return error
+
+    async def finish(self) -> None:
+        """Half-closes and reads to the end."""
+        await self.call.done_writing()
+        while True:
+            try:
+                await self.read()
+            except EOFError:
+                return
+
+
+class Actor:
+    """A client with a channel of its own."""
+
+    def __init__(self, port: int, name: str = "actor", options: Sequence[tuple[str, Any]] | None = None) -> None:
+        self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options or channel_options())
+        self.sessions: Any = session_pb2_grpc.SessionServiceStub(self.channel)
+        self.trajectories: Any = trajectory_pb2_grpc.TrajectoryServiceStub(self.channel)
+        self.policies: Any = policy_pb2_grpc.PolicyServiceStub(self.channel)
+        self.name = name
+        self.instance_id = str(uuid.uuid4())
+        self.session_id = ""
+        self.epoch = 0
+
+    async def __aenter__(self) -> Actor:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.channel.close()
+
+    async def call(self, method: Any, request: Any) -> Any:
+        """Makes a unary call.
+
+        Raises:
+            WireError: it failed.
+        """
+        try:
+            return await method(request, timeout=SECONDS, wait_for_ready=True)
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from None
+
+    async def open(self, **request: Any) -> session_pb2.OpenSessionResponse:
+        """Opens a session; keyword arguments replace fields of the request."""
+        fields = {"protocol_revision": 1, "actor_name": self.name, "instance_id": self.instance_id} | request
+        response = await self.call(self.sessions.OpenSession, session_pb2.OpenSessionRequest(**fields))
+        assert isinstance(response, session_pb2.OpenSessionResponse)
+        self.session_id, self.epoch = response.session_id, response.epoch
+        return response
+
+    async def declare(
+        self, spec: BehaviorSpec | None = None, *, team: int = 0, agents: int = 1
+    ) -> session_pb2.DeclareBehaviorResponse:
+        """Declares a behavior."""
+        response = await self.call(
+            self.sessions.DeclareBehavior,
+            session_pb2.DeclareBehaviorRequest(
+                session_id=self.session_id,
+                epoch=self.epoch,
+                spec=(spec or make_spec()).to_message(),
+                team=team,
+                agents=agents,
+            ),
+        )
+        assert isinstance(response, session_pb2.DeclareBehaviorResponse)
+        return response
+
+    async def renew(self, **fields: Any) -> session_pb2.RenewSessionResponse:
+        """Renews the lease."""
+        request = session_pb2.RenewSessionRequest(session_id=self.session_id, epoch=self.epoch, **fields)
+        response = await self.call(self.sessions.RenewSession, request)
+        assert isinstance(response, session_pb2.RenewSessionResponse)
+        return response
+
+    async def close(self, **fields: Any) -> None:
+        """Closes the session."""
+        request = session_pb2.CloseSessionRequest(session_id=self.session_id, epoch=self.epoch, **fields)
+        await self.call(self.sessions.CloseSession, request)
+
+    async def upload(self, *, epoch: int | None = None) -> Upload:
+        """Begins an upload; the first response is still to be read."""
+        upload = Upload(self.trajectories.Upload())
+        opening = trajectory_pb2.UploadOpen(session_id=self.session_id, epoch=self.epoch if epoch is None else epoch)
+        await upload.call.write(trajectory_pb2.UploadRequest(open=opening))
+        return upload
+
+    async def join(self, **declaration: Any) -> Upload:
+        """Opens a session, declares a behavior and begins an upload; reads `opened`."""
+        await self.open()
+        await self.declare(**declaration)
+        upload = await self.upload()
+        await upload.until("opened")
+        return upload
+
+    def subscribe(self, *held: policy_pb2.HeldPolicy) -> Any:
+        """Begins a subscription."""
+        return self.policies.Subscribe(
+            policy_pb2.SubscribeRequest(session_id=self.session_id, epoch=self.epoch, held=held)
+        )
+
+
+async def read_policy(call: Any) -> tuple[policy_pb2.PolicyHeader, bytes]:
+    """Reads one whole policy of a subscription."""
+    async with asyncio.timeout(SECONDS):
+        header = (await call.read()).header
+        payload = b""
+        while len(payload) < header.encoded_bytes:
+            frame = (await call.read()).frame
+            assert frame.offset == len(payload)
+            payload += frame.data
+    return header, payload
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Waits until a condition holds."""
+    async with asyncio.timeout(SECONDS):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def operator(learner: Learner) -> AsyncIterator[Any]:
+    """A stub of the ControlService."""
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{learner.server.control_port}") as channel:
+        yield control_pb2_grpc.ControlServiceStub(channel)
+
+
+async def failure(awaitable: Awaitable[Any]) -> WireError:
+    """Returns the error that a call fails with."""
+    try:
+        await awaitable
+    except WireError as error:
+        return error
+    except grpc.RpcError as error:
+        return from_rpc_error(error)
+    raise AssertionError("the call did not fail")

@@ -1,0 +1,177 @@
+"""SessionService on real sockets: open, declare, renew, close."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+from rollcast.v1 import session_pb2
+
+from tests.learner.service.harness import Actor, async_test, eventually, failure, make_options, make_spec, running
+
+
+@async_test
+async def test_open_answers_with_the_run() -> None:
+    """An opening answers with the run, the place, the lease and the limits of the run file."""
+    async with running(make_options(lease_seconds=9)) as learner, Actor(learner.server.port) as actor:
+        opened = await actor.open()
+        assert (opened.run_id, opened.generation, opened.run_seed, opened.actor_index) == ("run", 1, 7, 0)
+        assert (opened.lease_ms, opened.next_sequence, opened.resumed) == (9000, 1, False)
+        assert opened.limits.max_chunk_bytes == 4 * 2**20
+        assert opened.limits.max_chunk_age_ms == 25
+        assert list(opened.behaviors) == ["CartPole"]
+        assert opened.engine_settings.time_scale == 20
+        assert opened.environment_settings.num_areas == 1
+
+
+@async_test
+async def test_opening_twice_is_harmless() -> None:
+    """An actor that repeats an opening whose answer was lost gets the same session under a new epoch."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        first, second = await actor.open(), await actor.open()
+        assert second.session_id == first.session_id
+        assert second.epoch == first.epoch + 1
+        assert len(learner.sessions.live()) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"protocol_revision": 0}, "PROTOCOL_TOO_OLD"),
+        ({"actor_name": ""}, "BAD_REQUEST"),
+        ({"actor_name": "x" * 300}, "BAD_REQUEST"),
+        ({"actor_name": "line\nbreak"}, "BAD_REQUEST"),
+        ({"instance_id": "no uuid"}, "BAD_REQUEST"),
+    ],
+)
+@async_test
+async def test_bad_openings_are_refused(fields: dict[str, object], reason: str) -> None:
+    """An opening with a field out of bounds is refused with the reason."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        assert (await failure(actor.open(**fields))).reason == reason
+        assert not learner.sessions.live()
+
+
+@async_test
+async def test_a_full_learner_says_when_to_come_back() -> None:
+    """Above max_sessions an opening is refused with the limit and a time to wait."""
+    async with running(make_options(max_sessions=1)) as learner:
+        async with Actor(learner.server.port, "a") as first, Actor(learner.server.port, "b") as second:
+            await first.open()
+            error = await failure(second.open())
+            assert error.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert error.reason == "TOO_MANY_SESSIONS"
+            assert error.retry_after_seconds is not None
+            assert error.metadata["max_sessions"] == "1"
+            await first.close()
+            await second.open()
+
+
+@async_test
+async def test_declaration_answers_with_the_run_file() -> None:
+    """A declaration answers with how the learner wants segments, again with the same index."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        await actor.open()
+        declared = await actor.declare()
+        assert (declared.behavior_index, declared.time_horizon, declared.max_policy_lag) == (0, 8, 4)
+        assert declared.training
+        assert not declared.cut_at_swap
+        assert (await actor.declare(team=1)).behavior_index == 0
+        assert [behavior.name for behavior in learner.behaviors.take_new()] == ["CartPole"]
+
+
+@async_test
+async def test_spec_mismatch_shows_both_sides() -> None:
+    """An actor whose spec differs from the run's first one is told what differs, with both sides."""
+    async with running() as learner:
+        async with Actor(learner.server.port, "a") as first, Actor(learner.server.port, "b") as second:
+            await first.open()
+            await first.declare()
+            await second.open()
+            error = await failure(second.declare(make_spec(size=6)))
+            assert error.code is grpc.StatusCode.FAILED_PRECONDITION
+            assert error.reason == "SPEC_MISMATCH"
+            assert "obs/state: run float32[4], actor float32[6]" in error.message
+            assert error.metadata["differences"] in error.message
+
+
+@async_test
+async def test_unknown_behavior_names_the_known_ones() -> None:
+    """A behavior that the run file lacks is refused with the names that it has."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        await actor.open()
+        error = await failure(actor.declare(make_spec("Walker")))
+        assert error.reason == "UNKNOWN_BEHAVIOR"
+        assert "CartPole" in error.message
+
+
+@async_test
+async def test_a_broken_spec_is_refused() -> None:
+    """A spec without observations is BAD_SPEC."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        await actor.open()
+        request = session_pb2.DeclareBehaviorRequest(session_id=actor.session_id, epoch=actor.epoch)
+        request.spec.name = "CartPole"
+        error = await failure(actor.call(actor.sessions.DeclareBehavior, request))
+        assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "BAD_SPEC")
+
+
+@async_test
+async def test_calls_of_strangers_are_refused() -> None:
+    """A session that nobody opened is SESSION_EXPIRED, in every call."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        actor.session_id, actor.epoch = "stranger", 1
+        for call in (actor.renew(), actor.close(), actor.declare()):
+            error = await failure(call)
+            assert (error.code, error.reason) == (grpc.StatusCode.NOT_FOUND, "SESSION_EXPIRED")
+
+
+@async_test
+async def test_an_older_epoch_is_fenced() -> None:
+    """After a session was opened again, the older opening can do nothing with it."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        await actor.open()
+        old_epoch = actor.epoch
+        await actor.open()
+        actor.epoch = old_epoch
+        error = await failure(actor.renew())
+        assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "SESSION_FENCED")
+
+
+@async_test
+async def test_renewal_keeps_a_short_lease_and_silence_ends_it() -> None:
+    """A session outlives its lease several times while it is renewed, and ends soon after it falls silent."""
+    async with running(make_options(lease_seconds=0.3)) as learner, Actor(learner.server.port) as actor:
+        await actor.open()
+        born = learner.sessions.clock()
+        while learner.sessions.clock() < born + 0.9:
+            assert (await actor.renew()).lease_ms == 300
+        await eventually(lambda: not learner.sessions.live())
+        assert (await failure(actor.renew())).reason == "SESSION_EXPIRED"
+        assert learner.server.session_counts.expired == 1
+
+
+@async_test
+async def test_reports_are_kept_for_the_operator() -> None:
+    """What an actor reports in renewals and on leaving is counted as steps taken, after its end too."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        await actor.open()
+        await actor.declare()
+        books = session_pb2.ActorBooks(behavior_index=0, produced_steps=40, open_steps=40, agents=1)
+        await actor.renew(books=[books], policies=[session_pb2.PolicyReport(version=3, error="no such op")])
+        assert learner.sessions.steps_taken(0) == 40
+        assert learner.sessions.live()[0].policies[0].error == "no such op"
+        books.produced_steps = 50
+        await actor.close(books=[books])
+        assert not learner.sessions.live()
+        assert learner.sessions.steps_taken(0) == 50
+
+
+@async_test
+async def test_absurd_counters_are_refused() -> None:
+    """A counter that no actor can reach is refused instead of entering sums."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        await actor.open()
+        await actor.declare()
+        books = session_pb2.ActorBooks(behavior_index=0, produced_steps=2**64 - 1)
+        assert (await failure(actor.renew(books=[books]))).reason == "BAD_REQUEST"
+        assert learner.sessions.steps_taken(0) == 0

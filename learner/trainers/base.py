@@ -25,10 +25,16 @@ class Trainer(ABC):
 
     Args:
         context: everything from outside.
+
+    Attributes:
+        mean_lag: versions between acting and learning, mean over the rows of the last update.
+        log_prob_error_max: largest difference between recorded and own log-probability on fresh rows, last update.
     """
 
     def __init__(self, context: TrainerContext) -> None:
         self.context = context
+        self.mean_lag = 0.0
+        self.log_prob_error_max = 0.0
         self.policies: dict[str, PolicyNetwork] = {}
         self.policy_queues: list[Publisher] = []
         self.trajectory_queues: list[TrajectoryQueue] = []
@@ -74,6 +80,11 @@ class Trainer(ABC):
     @abstractmethod
     def get_step(self) -> int:
         """Steps so far, as schedules, summaries and ``max_steps`` count them."""
+
+    @property
+    @abstractmethod
+    def steps_trained(self) -> int:
+        """Steps in completed updates."""
 
     @property
     @abstractmethod

@@ -44,8 +44,6 @@ class PPOTrainer(RLTrainer):
         # One generator for the initial weights, one for the permutations: the second lives where the data is.
         self._weights = torch.Generator().manual_seed(context.seed)
         self._shuffle = torch.Generator(context.device).manual_seed(context.seed)
-        self.log_prob_error_max = 0.0
-        self.mean_lag = 0.0
         super().__init__(context)
         hyper, steps = self.hyperparameters, self.get_max_steps
         self._learning_rate = ScheduledValue(

@@ -1,0 +1,325 @@
+"""A learner from start to end: builds the parts, starts, drains, stops. Read this first.
+
+Two threads: the main one runs the event loop with the gRPC service and looks after the run; the other runs the
+trainers. They meet at `learner.ingest.queue` and `learner.publish.store`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import threading
+from importlib.metadata import version
+from typing import Any
+
+import structlog
+import torch
+
+from learner.checkpoints.runfolder import RunFolder, open_run_folder
+from learner.checkpoints.store import CheckpointStore
+from learner.control import RunControl
+from learner.ending import Stop, write_ending
+from learner.exits import ExitCode, UserError
+from learner.ingest.behaviors import BehaviorTable
+from learner.ingest.ledger import Ledger
+from learner.ingest.sessions import SessionTable
+from learner.observe import logs
+from learner.observe.address import BoundAddresses, remove_addresses, write_addresses
+from learner.observe.display import Display, open_display
+from learner.observe.view import RunState, RunView
+from learner.picture import Picture
+from learner.publish.store import PolicyStore
+from learner.recovery import CheckpointKeeper
+from learner.service.run_info import RunInfo
+from learner.service.server import LearnerServer
+from learner.settings import LoadedRun, RunOptions, effective_document, sources_document, split_address, unsupported
+from learner.trainers.loop import TrainerLoop
+from learner.training import TrainerFactory, news_of
+
+log = structlog.get_logger(__name__)
+
+_SEED_PART = "seed"
+_WATCH_SECONDS = 0.05
+_JOIN_SECONDS = 600.0
+"""How long the end waits for the present update; updates of large networks on small machines take minutes."""
+
+
+def serve(loaded: LoadedRun) -> int:
+    """Runs a learner until its run ends, and returns the exit code.
+
+    Raises:
+        UserError: the run cannot start.
+    """
+    options = loaded.options
+    logs.configure(options.rollcast.log_format, "debug" if options.debug else "info")
+    for warning in loaded.warnings:
+        log.warning("settings", note=warning)
+    problems = unsupported(options)
+    if problems:
+        raise UserError(ExitCode.RUN_FILE, "the run file asks for what is not built yet", problems)
+    checkpoints = options.checkpoint_settings
+    with open_run_folder(
+        checkpoints.results_dir,
+        checkpoints.run_id,
+        resume=checkpoints.resume,
+        force=checkpoints.force,
+        initialize_from=checkpoints.initialize_from,
+    ) as folder:
+        return asyncio.run(Learner(loaded, folder).run())
+
+
+class Learner:
+    """One start of a learner in its run folder.
+
+    Args:
+        loaded: the settings and their sources.
+        folder: the run folder, open.
+
+    Raises:
+        UserError: the state to resume from cannot be read or does not fit.
+    """
+
+    def __init__(self, loaded: LoadedRun, folder: RunFolder) -> None:
+        self._options = options = loaded.options
+        self._service = service = options.rollcast
+        self._folder = folder
+        checkpoints = CheckpointStore(folder)
+        state = checkpoints.load_run_state() if folder.resuming else None
+        self._seed = _seed(options, {} if state is None else state.extra)
+        self._generation = folder.next_generation(at_least=0 if state is None else state.generation)
+        _write_configuration(loaded, folder, self._seed)
+        self._device = _device(options)
+
+        self._ledger = Ledger()
+        self._behaviors = BehaviorTable(options, self._ledger)
+        self._sessions = SessionTable(self._behaviors, self._ledger, generation=self._generation)
+        self._store = PolicyStore()
+        self._picture = Picture(
+            self._behaviors, self._sessions, self._ledger, service, run_id=folder.run_id, generation=self._generation
+        )
+        self._keeper = CheckpointKeeper(
+            checkpoints,
+            self._behaviors,
+            self._sessions,
+            self._ledger,
+            self._picture,
+            generation=self._generation,
+            checkpoint_seconds=service.checkpoint_seconds,
+            extra={_SEED_PART: {"run": self._seed}},
+        )
+        if state is not None:
+            self._keeper.restore(state)
+        self._factory = TrainerFactory(
+            options,
+            folder,
+            ledger=self._ledger,
+            store=self._store,
+            keeper=self._keeper,
+            generation=self._generation,
+            seed=self._seed,
+            device=self._device,
+        )
+        self._trainers = TrainerLoop(
+            self._behaviors, self._factory.build, on_failure=self._trainer_failed, after_turn=self._after_turn
+        )
+        self._control = RunControl(
+            self._trainers, view=self.view, save=self._save, request_stop=self._request_stop_anywhere
+        )
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping = asyncio.Event()
+        self._stop: Stop | None = None
+        self._is_hurried = False
+        self._address = service.address
+
+    async def run(self) -> int:
+        """Serves, trains, and ends; returns the exit code.
+
+        Raises:
+            UserError: an address cannot be had, or the trainer found a fault of the user's.
+        """
+        self._loop = asyncio.get_running_loop()
+        server = self._make_server()
+        await server.start()
+        self._control.attach(server)
+        self._announce(server)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._on_signal, number)
+        thread = threading.Thread(target=self._trainers.run, name="trainers", daemon=True)
+        thread.start()
+        try:
+            with open_display(self._service.log_format, self._service.summary_seconds) as display:
+                await self._watch(display)
+                stop = await self._wind_down(server, thread)
+                display.update(self.view(), now=True)
+            return await asyncio.to_thread(self._conclude, stop)
+        finally:
+            await server.stop()
+            remove_addresses(self._folder.path)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._loop.remove_signal_handler(number)
+
+    def view(self) -> RunView:
+        """Returns the picture of this moment; from any thread."""
+        return self._picture.run_view(self._state(), self._address)
+
+    def _make_server(self) -> LearnerServer:
+        run = RunInfo.from_options(
+            self._options,
+            run_id=self._folder.run_id,
+            generation=self._generation,
+            run_seed=self._seed,
+            server_version=version("rollcast"),
+        )
+        return LearnerServer(
+            address=self._service.address,
+            control_address=self._service.control_address,
+            settings=self._service,
+            behaviors=self._behaviors,
+            sessions=self._sessions,
+            ledger=self._ledger,
+            store=self._store,
+            run=run,
+            control=self._control,
+        )
+
+    def _announce(self, server: LearnerServer) -> None:
+        self._address = _with_port(self._service.address, server.port)
+        control = _with_port(self._service.control_address, server.control_port)
+        write_addresses(self._folder.path, BoundAddresses(address=self._address, control=control))
+        log.info(
+            "learner_started",
+            run=self._folder.run_id,
+            folder=str(self._folder.path),
+            address=self._address,
+            control=control,
+            security="plain text",
+            generation=self._generation,
+            resumed=self._folder.resuming,
+            seed=self._seed,
+            device=str(self._device),
+        )
+
+    async def _watch(self, display: Display) -> None:
+        """Looks after the run until something asks for its end."""
+        while not self._stopping.is_set():
+            self._picture.note_steps()
+            limit = self._service.max_wall_seconds
+            if limit is not None and self._picture.uptime_seconds >= limit:
+                self._request_stop("max_wall_seconds", final=True)
+            elif self._trainers.is_finished:
+                self._request_stop("max_steps", final=True)
+            if display.due:
+                display.update(self.view())
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), _WATCH_SECONDS)
+
+    async def _wind_down(self, server: LearnerServer, thread: threading.Thread) -> Stop:
+        """Ends training after the present update, and says farewell to the actors."""
+        stop = self._stop or Stop("signal", final=False)
+        log.info("stopping", reason=stop.reason, final=stop.final)
+        self._trainers.stop()
+        drain_seconds = 0.0 if self._is_hurried else self._service.drain_seconds
+        await server.drain(final=stop.final, seconds=drain_seconds)
+        await asyncio.to_thread(thread.join, _JOIN_SECONDS)
+        self._picture.note_steps()
+        return stop
+
+    def _conclude(self, stop: Stop) -> int:
+        """Writes what a run leaves behind."""
+        trainers = self._trainers.trainers
+        models = {} if stop.error is not None else self._keeper.finish(trainers)
+        self._factory.close(trainers)
+        write_ending(self._folder, self._picture, self._behaviors.all(), models, stop, generation=self._generation)
+        if isinstance(stop.error, UserError):
+            raise stop.error
+        return ExitCode.OK if stop.error is None else ExitCode.TRAINER_FAILED
+
+    def _state(self) -> RunState:
+        if self._stop is not None:
+            return RunState.FAILED if self._stop.error is not None else RunState.DRAINING
+        if self._trainers.is_paused:
+            return RunState.PAUSED
+        return RunState.TRAINING if self._trainers.trainers else RunState.WAITING
+
+    def _after_turn(self) -> None:
+        """In the trainer thread, between two turns."""
+        trainers = self._trainers.trainers
+        for trainer in trainers.values():
+            if self._picture.note_trainer(trainer.context.behavior, news_of(trainer)):
+                # Now, and not when the event loop hears of it: the mean return shall be that of this moment.
+                self._trainers.stop()
+                self._request_stop_anywhere("target_return", final=True)
+        self._keeper.save_if_due(trainers)
+
+    def _save(self) -> Any:
+        return self._keeper.save_all(self._trainers.trainers)
+
+    def _trainer_failed(self, error: BaseException) -> None:
+        """In the trainer thread, as the last thing it does."""
+        self._picture.last_error = f"{type(error).__name__}: {error}"
+        if isinstance(error, UserError):
+            log.error("trainer_failed", error=error.message)
+        else:
+            log.error("trainer_failed", error=str(error), exc_info=error)
+        self._request_stop_anywhere("trainer_failed", final=False, error=error)
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        if self._stop is not None and self._stop.reason == "signal":
+            log.warning("second_signal", signal=number.name, action="actors are not waited for")
+            self._is_hurried = True
+        self._request_stop("signal", final=False)
+
+    def _request_stop_anywhere(self, reason: str, final: bool, error: BaseException | None = None) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(lambda: self._request_stop(reason, final=final, error=error))
+
+    def _request_stop(self, reason: str, *, final: bool, error: BaseException | None = None) -> None:
+        if self._stop is None or (error is not None and self._stop.error is None):
+            self._stop = Stop(reason, final=final, error=error)
+        self._stopping.set()
+
+
+def _seed(options: RunOptions, saved: Any) -> int:
+    """Returns the seed of the run: the one set, else that of the run that goes on, else a drawn one."""
+    if options.env_settings.seed >= 0:
+        return options.env_settings.seed
+    kept = saved.get(_SEED_PART, {}).get("run")
+    return kept if isinstance(kept, int) else secrets.randbelow(10_000)
+
+
+def _write_configuration(loaded: LoadedRun, folder: RunFolder, seed: int) -> None:
+    document = effective_document(loaded)
+    sources = dict(sources_document(loaded))
+    block = document.get("env_settings")
+    if isinstance(block, dict) and block.get("seed") != seed:
+        block["seed"] = seed
+        sources["env_settings.seed"] = "drawn"
+    folder.write_configuration(document, sources)
+
+
+def _device(options: RunOptions) -> torch.device:
+    """Chooses the device and the number of threads.
+
+    Raises:
+        UserError: there is no such device.
+    """
+    name = options.torch_settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            ExitCode.RUN_FILE, f"torch_settings.device is {name!r}, which cannot be used here: {reason}"
+        ) from None
+    # Half of the cores: simulators mostly run on the other half, and small networks gain nothing from more.
+    torch.set_num_threads(options.rollcast.torch_threads or max(1, len(os.sched_getaffinity(0)) // 2))
+    return device
+
+
+def _with_port(address: str, port: int) -> str:
+    host, _ = split_address(address)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,214 @@
+"""The command `rollcast-learner`.
+
+Heavy modules are imported inside the commands that need them, so that `--help`, `check-config` and the operator's
+commands answer at once and work without torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from learner.exits import ExitCode, UserError
+
+_EXIT_CODES = "exit codes:\n" + "\n".join(f"  {code.value:3d}  {code.help}" for code in ExitCode)
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that reports a wrong command line with this project's exit code."""
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        raise UserError(ExitCode.USAGE, f"{message}; see {self.prog} --help")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Returns the parser of all commands; `run` in the parsed arguments is the function of the chosen one."""
+    parser = _Parser(
+        prog="rollcast-learner",
+        description="Trains policies from experience that actors send over gRPC.",
+        epilog=_EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="store_true", help="print versions and exit")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+    _add_serve(commands.add_parser("serve", help="train: listen for actors, learn, broadcast policies"))
+    _add_check_config(commands.add_parser("check-config", help="show the settings a run file resolves to"))
+    for name, text, function in (
+        ("status", "show the state of a running learner, its books and its actors", _status),
+        ("pause", "pause training and hold the actors", _pause),
+        ("resume", "end a pause", _resume),
+        ("save", "save a checkpoint now", _save),
+        ("drain", "end a run in good order; its actors exit", _drain),
+        ("healthcheck", "exit with 0 if the learner accepts actors", _healthcheck),
+    ):
+        _add_operator_command(commands.add_parser(name, help=text), function)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command and returns its exit code."""
+    try:
+        parser = build_parser()
+        parsed = parser.parse_args(arguments)
+        if parsed.version:
+            return _version()
+        if parsed.command is None:
+            parser.print_help()
+            return ExitCode.USAGE
+        run: Callable[[argparse.Namespace], int] = parsed.run
+        return run(parsed)
+    except UserError as error:
+        for line in error.details:
+            print(f"  {line}", file=sys.stderr)
+        print(f"error: {error.message}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:  # the reader of our output has gone, as in `... | head`
+        return ExitCode.OK
+
+
+def _add_settings_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run_file", nargs="?", type=Path, metavar="RUN.yaml", help="the run file")
+    parser.add_argument("--run-id", metavar="ID", help="name of the run; its folder is RESULTS/ID")
+    parser.add_argument("--results-dir", metavar="DIR", help="where run folders are (default: results)")
+    parser.add_argument(
+        "--resume", nargs="?", const="true", metavar="auto", help="go on with the run; auto: if there is one"
+    )
+    parser.add_argument("--force", action="store_const", const="true", help="start anew in a folder that holds a run")
+    parser.add_argument("--initialize-from", metavar="ID", help="begin with the networks of another run")
+    parser.add_argument("--seed", metavar="N", help="seed of networks, minibatches, actors and environments")
+    parser.add_argument("--torch-device", metavar="DEVICE", help="cpu, cuda, cuda:1 (default: cuda if there is one)")
+    parser.add_argument("--deterministic", action="store_const", const="true", help="actors take the likeliest action")
+    parser.add_argument("--address", metavar="HOST:PORT", help="where actors connect (default: 127.0.0.1:50051)")
+    parser.add_argument("--insecure", action="store_const", const="true", help="allow plain text beyond this machine")
+    parser.add_argument("--control-address", metavar="HOST:PORT", help="where operators connect; loopback only")
+    parser.add_argument("--target-return", metavar="R", help="stop once the mean return reaches R")
+    parser.add_argument("--max-wall-seconds", metavar="S", help="stop after S seconds")
+    parser.add_argument("--log-format", metavar="FORMAT", help="auto, console or json")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="set_items",
+        help="set any value of the run file, as in behaviors.CartPole.max_steps=1e5",
+    )  # fmt: skip
+
+
+def _add_serve(parser: argparse.ArgumentParser) -> None:
+    _add_settings_arguments(parser)
+    parser.set_defaults(run=_serve)
+
+
+def _add_check_config(parser: argparse.ArgumentParser) -> None:
+    _add_settings_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print the settings alone, as JSON")
+    parser.set_defaults(run=_check_config)
+
+
+def _add_operator_command(parser: argparse.ArgumentParser, function: Callable[[argparse.Namespace], int]) -> None:
+    parser.add_argument("--control", metavar="HOST:PORT", help="the learner's control address")
+    parser.add_argument("--run-id", metavar="ID", help="find the address in this run's folder instead")
+    parser.add_argument("--results-dir", metavar="DIR", default="results", help="where run folders are")
+    if function is _status:
+        parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=function)
+
+
+_NOT_SETTINGS = frozenset({"command", "json", "run", "run_file", "set_items", "version"})
+
+
+def _flags(parsed: argparse.Namespace) -> dict[str, object]:
+    return {name: value for name, value in vars(parsed).items() if name not in _NOT_SETTINGS and value is not None}
+
+
+def _serve(parsed: argparse.Namespace) -> int:
+    from learner.settings import load_run_options
+
+    loaded = load_run_options(parsed.run_file, cli=_flags(parsed), set_items=parsed.set_items, environ=dict(os.environ))
+    try:
+        from learner.app import serve
+    except ModuleNotFoundError as error:
+        raise UserError(
+            ExitCode.MISSING_EXTRA, f"serve needs the module {error.name!r}: pip install 'rollcast[learner]'"
+        ) from None
+    return serve(loaded)
+
+
+def _check_config(parsed: argparse.Namespace) -> int:
+    from learner.settings.check import check_config
+
+    return check_config(
+        parsed.run_file,
+        output=sys.stdout,
+        errors=sys.stderr,
+        as_json=parsed.json,
+        cli=_flags(parsed),
+        set_items=parsed.set_items,
+        environ=dict(os.environ),
+    )
+
+
+def _status(parsed: argparse.Namespace) -> int:
+    from learner.operator import Operator, render_status, status_document
+
+    with Operator.find(parsed.control, parsed.run_id, Path(parsed.results_dir)) as operator:
+        status = operator.status()
+    print(status_document(status) if parsed.json else render_status(status))
+    return ExitCode.OK
+
+
+def _pause(parsed: argparse.Namespace) -> int:
+    from learner.operator import Operator
+
+    with Operator.find(parsed.control, parsed.run_id, Path(parsed.results_dir)) as operator:
+        operator.pause()
+    print("paused")
+    return ExitCode.OK
+
+
+def _resume(parsed: argparse.Namespace) -> int:
+    from learner.operator import Operator
+
+    with Operator.find(parsed.control, parsed.run_id, Path(parsed.results_dir)) as operator:
+        operator.resume()
+    print("training goes on")
+    return ExitCode.OK
+
+
+def _save(parsed: argparse.Namespace) -> int:
+    from learner.operator import Operator
+
+    with Operator.find(parsed.control, parsed.run_id, Path(parsed.results_dir)) as operator:
+        print(operator.save_checkpoint())
+    return ExitCode.OK
+
+
+def _drain(parsed: argparse.Namespace) -> int:
+    from learner.operator import Operator
+
+    with Operator.find(parsed.control, parsed.run_id, Path(parsed.results_dir)) as operator:
+        operator.drain(final=True)
+    print("the run ends; its actors exit")
+    return ExitCode.OK
+
+
+def _healthcheck(parsed: argparse.Namespace) -> int:
+    from learner.operator import Operator
+
+    with Operator.find(parsed.control, parsed.run_id, Path(parsed.results_dir)) as operator:
+        serving = operator.accepts_actors()
+    print("serving" if serving else "not serving")
+    return ExitCode.OK if serving else ExitCode.UNREACHABLE
+
+
+def _version() -> int:
+    from importlib.metadata import PackageNotFoundError, version
+
+    from rollcast.limits import PROTOCOL_REVISION
+
+    print(f"rollcast {version('rollcast')}, protocol {PROTOCOL_REVISION}, Python {sys.version.split()[0]}")
+    for package in ("grpcio", "protobuf", "numpy", "torch", "onnx", "onnxruntime"):
+        try:
+            print(f"  {package} {version(package)}")
+        except PackageNotFoundError:
+            print(f"  {package} (not installed)")
+    return ExitCode.OK

@@ -1,0 +1,92 @@
+"""What operators and signals ask of a running learner, from whichever thread they come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+
+from rollcast.enums import HoldReason
+from rollcast.errors import CheckpointFailed, NothingToSave
+
+from learner.checkpoints.documents import CheckpointFailed as SavingFailed
+from learner.observe.view import RunView
+from learner.service.server import LearnerServer
+from learner.trainers.loop import TrainerLoop
+from learner.trainers.requests import RequestsClosedError
+
+_PAUSE_SECONDS = 60.0
+"""How long a pause waits for the present update to end."""
+
+
+class RunControl:
+    """The `learner.service.control_calls.ControlHooks` of a learner.
+
+    Args:
+        loop: the trainers.
+        view: returns the picture of this moment.
+        save: writes a checkpoint; called in the trainer thread.
+        request_stop: begins the end of the run; from any thread.
+    """
+
+    def __init__(
+        self,
+        loop: TrainerLoop,
+        *,
+        view: Callable[[], RunView],
+        save: Callable[[], Path],
+        request_stop: Callable[[str, bool], None],
+    ) -> None:
+        self._loop = loop
+        self._view = view
+        self._save = save
+        self._request_stop = request_stop
+        self._server: LearnerServer | None = None
+
+    def attach(self, server: LearnerServer) -> None:
+        """Names the server whose actors are held during a pause."""
+        self._server = server
+
+    def status(self) -> RunView:
+        """Returns the state of the run."""
+        return self._view()
+
+    def pause(self) -> None:
+        """Holds the actors and stops the trainers after the present update; again is harmless."""
+        if self._server is not None:
+            self._server.set_hold(HoldReason.PAUSED, active=True)
+        _await(self._loop.pause())
+
+    def resume(self) -> None:
+        """Lets trainers and actors go on."""
+        _await(self._loop.resume())
+        if self._server is not None:
+            self._server.set_hold(HoldReason.PAUSED, active=False)
+
+    def save_checkpoint(self, timeout_seconds: float) -> str:
+        """Saves a checkpoint after the present update and returns its path.
+
+        Raises:
+            NothingToSave: no behavior was declared.
+            CheckpointFailed: it could not be written.
+            TimeoutError: it took too long.
+        """
+        if not self._loop.trainers:
+            raise NothingToSave("no actor has declared a behavior yet, so there is nothing to save: start an actor")
+        try:
+            return str(self._loop.submit(self._save).result(timeout_seconds))
+        except SavingFailed as error:
+            raise CheckpointFailed(str(error)) from error
+        except RequestsClosedError:
+            raise NothingToSave("the run ends; its last checkpoint is being written") from None
+
+    def drain(self, *, final: bool) -> None:
+        """Begins the end of the run, and returns at once."""
+        self._request_stop("operator", final)
+
+
+def _await(future: Future[None]) -> None:
+    try:
+        future.result(_PAUSE_SECONDS)
+    except RequestsClosedError:
+        return  # the run ends: nothing is left to pause

@@ -1,0 +1,134 @@
+"""The operator's client: finds a running learner and calls its ControlService. Imports no torch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import grpc
+from google.protobuf.json_format import MessageToDict
+from rollcast.channels import channel_options
+from rollcast.errors import from_rpc_error
+from rollcast.limits import MAX_CHUNK_BYTES
+from rollcast.v1 import control_pb2, control_pb2_grpc
+
+from learner.exits import ExitCode, UserError
+from learner.observe.address import ADDRESS_FILE, read_addresses
+
+CALL_SECONDS = 5.0
+SAVE_SECONDS = 120.0
+
+
+class Operator:
+    """Calls of the ControlService at one address; use it in a `with` block.
+
+    Every method raises UserError (UNREACHABLE) if the learner does not answer.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._channel = grpc.insecure_channel(address, options=channel_options(MAX_CHUNK_BYTES))
+        self._stub = control_pb2_grpc.ControlServiceStub(self._channel)
+
+    @classmethod
+    def find(cls, control: str | None, run_id: str | None, results_dir: Path) -> Operator:
+        """Returns an operator for a control address, or for the run of that name, or for the only run there is.
+
+        Raises:
+            UserError: no address was given and none, or more than one, was found.
+        """
+        if control is not None:
+            return cls(control)
+        if run_id is not None:
+            return cls(_control_address(results_dir / run_id))
+        found = sorted(results_dir.glob(f"*/{ADDRESS_FILE}"))
+        if len(found) != 1:
+            text = f"{len(found)} running learners" if found else "no running learner"
+            raise UserError(ExitCode.USAGE, f"{text} found in {results_dir}; give --run-id or --control HOST:PORT")
+        return cls(_control_address(found[0].parent))
+
+    def __enter__(self) -> Self:
+        """Returns itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Closes the channel; turns a failed call into a UserError."""
+        self._channel.close()
+        if isinstance(error, grpc.RpcError):
+            cause = from_rpc_error(error)
+            code = ExitCode.UNREACHABLE
+            raise UserError(code, f"the learner at {self.address} did not do it: {cause}") from None
+
+    def status(self) -> control_pb2.StatusResponse:
+        """Returns the state of the run."""
+        return self._stub.Status(control_pb2.StatusRequest(), timeout=CALL_SECONDS)
+
+    def pause(self) -> None:
+        """Pauses the run."""
+        self._stub.Pause(control_pb2.PauseRequest(), timeout=CALL_SECONDS)
+
+    def resume(self) -> None:
+        """Ends a pause."""
+        self._stub.Resume(control_pb2.ResumeRequest(), timeout=CALL_SECONDS)
+
+    def save_checkpoint(self) -> str:
+        """Saves a checkpoint and returns its path on the learner's machine."""
+        return self._stub.SaveCheckpoint(control_pb2.SaveCheckpointRequest(), timeout=SAVE_SECONDS).path
+
+    def drain(self, *, final: bool) -> None:
+        """Ends the run; `final` lets the actors exit too."""
+        self._stub.Drain(control_pb2.DrainRequest(final=final), timeout=CALL_SECONDS)
+
+    def accepts_actors(self) -> bool:
+        """Says whether the run waits or trains, as against paused, draining or failed."""
+        return self.status().state in {control_pb2.RUN_STATE_WAITING, control_pb2.RUN_STATE_TRAINING}
+
+
+def status_document(status: control_pb2.StatusResponse) -> str:
+    """Returns the state as JSON; zeros are written, so that every key is there."""
+    document = MessageToDict(status, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+    return json.dumps(document, indent=2)
+
+
+def render_status(status: control_pb2.StatusResponse) -> str:
+    """Returns the state as text: the run, a block for each behavior, a line for each actor."""
+    state = control_pb2.RunState.Name(status.state).removeprefix("RUN_STATE_").lower()
+    lines = [f"run {status.run_id}, generation {status.generation}: {state} for {status.uptime_seconds:.0f} s"]
+    for row in status.behaviors:
+        books = row.books
+        dropped = ", ".join(f"{entry.reason} {entry.steps}" for entry in books.dropped) or "none"
+        lost = ", ".join(f"{entry.reason} {entry.steps}" for entry in books.lost) or "none"
+        mean_return = f"{row.mean_return_100:.1f}" if row.HasField("mean_return_100") else "none yet"
+        lines += [
+            (
+                f"{row.behavior}: version {row.version}, {row.env_steps_taken} steps taken of {row.max_steps}, "
+                f"{row.env_steps_per_second:.0f} a second"
+            ),
+            f"  mean return {mean_return} over {row.episodes} episodes (the last 100), lag {row.mean_lag:.2f}",
+            (
+                f"  received {books.received} = trained {books.trained} + dropped ({dropped}) + queued {books.queued} "
+                f"+ lost ({lost}); duplicate {books.duplicate}; unknown sessions {books.unknown_sessions}"
+            ),
+        ]
+    for actor in status.actors:
+        link = "connected" if actor.connected else "away"
+        lines.append(
+            f"actor {actor.actor_index} {actor.actor_name}: {link}, seen {actor.last_seen_ms / 1000:.1f} s ago, "
+            f"{actor.env_steps_per_second:.0f} steps a second"
+        )
+    if status.last_error:
+        lines.append(f"last error: {status.last_error}")
+    return "\n".join(lines)
+
+
+def _control_address(run_folder: Path) -> str:
+    addresses = read_addresses(run_folder)
+    if addresses is None:
+        raise UserError(
+            ExitCode.UNREACHABLE, f"{run_folder / ADDRESS_FILE} is not there: no learner runs in that folder"
+        )
+    return addresses.control

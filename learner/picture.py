@@ -1,0 +1,179 @@
+"""One picture of a running learner, put together from its parts: for the panel, the log lines, status and summary."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from learner.ingest.behaviors import Behavior, BehaviorTable
+from learner.ingest.ledger import Ledger, LedgerBooks
+from learner.ingest.sessions import SessionTable
+from learner.observe.milestones import Milestones
+from learner.observe.rates import WindowedRate
+from learner.observe.view import BehaviorView, LedgerNumbers, RunState, RunView
+from learner.settings.service import ServiceSettings
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerNews:
+    """What a trainer was like after a turn; made in its thread, read by any.
+
+    Attributes:
+        version: completed updates.
+        env_steps_trained: steps in completed updates.
+        episodes: finished training episodes.
+        mean_return: over the newest of them, None before the first.
+        mean_lag: versions between acting and learning, over the rows of the last update.
+        log_prob_error_max: largest difference between recorded and own log-probability on fresh rows, last update.
+        is_full: there are as many episodes as the mean is meant to be over.
+    """
+
+    version: int = 0
+    env_steps_trained: int = 0
+    episodes: int = 0
+    mean_return: float | None = None
+    mean_lag: float = 0.0
+    log_prob_error_max: float = 0.0
+    is_full: bool = False
+
+
+@dataclass(slots=True)
+class _BehaviorNotes:
+    news: TrainerNews = field(default_factory=TrainerNews)
+    milestones: Milestones = field(default_factory=Milestones)
+    rate: WindowedRate = field(default_factory=WindowedRate)
+
+
+class Picture:
+    """Collects what the parts say and answers with views.
+
+    Args:
+        behaviors: the behaviors of the run.
+        sessions: the actors.
+        ledger: the books.
+        service: targets and limits.
+        run_id: the run.
+        generation: of this start of the learner.
+
+    Attributes:
+        last_error: the newest error in one line, empty if none.
+    """
+
+    def __init__(
+        self,
+        behaviors: BehaviorTable,
+        sessions: SessionTable,
+        ledger: Ledger,
+        service: ServiceSettings,
+        *,
+        run_id: str,
+        generation: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.last_error = ""
+        self._behaviors = behaviors
+        self._sessions = sessions
+        self._ledger = ledger
+        self._service = service
+        self._run_id = run_id
+        self._generation = generation
+        self._clock = clock
+        self._started = clock()
+        self._notes: dict[str, _BehaviorNotes] = {}
+
+    def milestones(self, behavior: str) -> Milestones:
+        """Returns the clock of a behavior."""
+        return self._note(behavior).milestones
+
+    def milestone_states(self) -> dict[str, dict[str, float | int | None]]:
+        """Returns what a checkpoint keeps of all clocks."""
+        return {name: notes.milestones.state() for name, notes in self._notes.items()}
+
+    def load_milestones(self, states: Mapping[str, Mapping[str, object]]) -> None:
+        """Goes on from `milestone_states`.
+
+        Raises:
+            ValueError: a value is not what was saved.
+        """
+        for name, state in states.items():
+            self._note(name).milestones.load(state)
+
+    def note_steps(self) -> None:
+        """Reads how many steps the actors have taken; call it often, for it starts the clocks."""
+        for behavior in self._behaviors.all():
+            notes = self._note(behavior.name)
+            taken = self._sessions.steps_taken(behavior.index)
+            notes.milestones.note_steps(taken)
+            notes.rate.update(taken)
+
+    def note_trainer(self, behavior: Behavior, news: TrainerNews) -> bool:
+        """Takes in what a trainer says after a turn; from its thread.
+
+        Returns:
+            Whether the mean return is at the target now.
+        """
+        notes = self._note(behavior.name)
+        notes.news = news
+        target = self._service.target_return
+        if target is None or not news.is_full or news.mean_return is None or news.mean_return < target:
+            return False
+        notes.milestones.note_steps(self._sessions.steps_taken(behavior.index))
+        notes.milestones.note_target()
+        return True
+
+    @property
+    def uptime_seconds(self) -> float:
+        """Time since this start of the learner."""
+        return self._clock() - self._started
+
+    def run_view(self, state: RunState, address: str) -> RunView:
+        """Returns the picture of this moment."""
+        return RunView(
+            run_id=self._run_id,
+            state=state,
+            generation=self._generation,
+            uptime_seconds=self.uptime_seconds,
+            address=address,
+            actors=len(self._sessions.live()),
+            last_error=self.last_error,
+            behaviors=tuple(self.behavior_view(behavior) for behavior in self._behaviors.all()),
+        )
+
+    def behavior_view(self, behavior: Behavior) -> BehaviorView:
+        """Returns the picture of one behavior."""
+        notes = self._note(behavior.name)
+        news = notes.news
+        return BehaviorView(
+            name=behavior.name,
+            version=news.version,
+            env_steps_taken=self._sessions.steps_taken(behavior.index),
+            env_steps_trained=news.env_steps_trained,
+            max_steps=behavior.settings.max_steps,
+            steps_per_second=notes.rate.per_second,
+            episodes=news.episodes,
+            mean_return_100=news.mean_return,
+            mean_lag=news.mean_lag,
+            queued_steps=behavior.queue.queued_steps,
+            queued_bytes=behavior.queue.queued_bytes,
+            queue_capacity_bytes=behavior.queue.capacity_bytes,
+            log_prob_error_max=news.log_prob_error_max,
+            target_return=self._service.target_return,
+            books=ledger_numbers(self._ledger.books(behavior.name)),
+        )
+
+    def _note(self, behavior: str) -> _BehaviorNotes:
+        return self._notes.setdefault(behavior, _BehaviorNotes())
+
+
+def ledger_numbers(books: LedgerBooks) -> LedgerNumbers:
+    """Returns the books in the form that views and summaries show."""
+    return LedgerNumbers(
+        received=books.received,
+        trained=books.trained,
+        dropped=dict(books.dropped),
+        duplicate=books.duplicate,
+        queued=books.queued,
+        lost=dict(books.lost),
+        unknown=books.unknown_sessions,
+    )

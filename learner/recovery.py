@@ -1,0 +1,193 @@
+"""What is saved and when: behavior checkpoints, the run state for restarts, and where a run begins.
+
+Everything here but `CheckpointKeeper.restore` runs in the trainer thread, between two turns: so weights, ledger and
+session table are those of one moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from learner.checkpoints.documents import CheckpointFailed
+from learner.checkpoints.schedule import RecoverySchedule
+from learner.checkpoints.store import CheckpointStore, RunState
+from learner.exits import ExitCode, UserError
+from learner.ingest.behaviors import BehaviorTable
+from learner.ingest.ledger import Ledger, LedgerError
+from learner.ingest.sessions import SessionTable
+from learner.ingest.snapshot import restore, snapshot
+from learner.picture import Picture
+from learner.trainers.base import Trainer
+
+log = structlog.get_logger(__name__)
+
+
+class CheckpointKeeper:
+    """Saves a run and restores it.
+
+    Args:
+        store: the run folder's files.
+        behaviors: the behaviors of the run.
+        sessions: the actors.
+        ledger: the books.
+        picture: the clocks, which go on after a restart; also told of failures.
+        generation: of this start of the learner.
+        checkpoint_seconds: the longest time between two run states.
+        extra: what else a run state holds.
+    """
+
+    def __init__(
+        self,
+        store: CheckpointStore,
+        behaviors: BehaviorTable,
+        sessions: SessionTable,
+        ledger: Ledger,
+        picture: Picture,
+        *,
+        generation: int,
+        checkpoint_seconds: float,
+        extra: Mapping[str, Any],
+    ) -> None:
+        self.store = store
+        self._behaviors = behaviors
+        self._sessions = sessions
+        self._ledger = ledger
+        self._picture = picture
+        self._generation = generation
+        self._schedule = RecoverySchedule(checkpoint_seconds)
+        self._extra = dict(extra)
+        self._first_versions: dict[str, int] = {}
+        self._trainer_states: Mapping[str, Any] = {}
+
+    def restore(self, state: RunState) -> None:
+        """Goes on from a run state, before the service starts.
+
+        Raises:
+            UserError: it does not fit the run file, or is damaged.
+        """
+        try:
+            restore(
+                {"behaviors": state.behaviors_table, "ledger": state.ledger, "sessions": state.sessions},
+                self._behaviors,
+                self._sessions,
+                self._ledger,
+            )
+            self._picture.load_milestones(state.extra.get("milestones", {}))
+        except (KeyError, TypeError, ValueError, LedgerError) as error:
+            raise UserError(
+                ExitCode.BAD_CHECKPOINT,
+                f"{self.store.folder.run_state} does not fit together ({type(error).__name__}: {error}); put back "
+                "another copy of it, or start anew with --force",
+            ) from error
+        self._trainer_states = state.trainers
+
+    def begin(self, trainer: Trainer) -> None:
+        """Gives a new trainer the state it starts from, if there is one.
+
+        Raises:
+            UserError: the state cannot be read or does not fit the trainer.
+        """
+        name = trainer.brain_name
+        saved = self._trainer_states.get(name)
+        if saved is not None:
+            trainer.load_state_dict(saved)
+        else:
+            initial = self.store.load_initial(name, trainer.trainer_settings.init_path)
+            if initial is not None:
+                trainer.load_initial_state(initial.state)
+                log.info("initialized", behavior=name, source=initial.behavior, step=initial.step)
+        self._first_versions[name] = trainer.version
+
+    def save(self, trainer: Trainer) -> None:
+        """Writes a behavior checkpoint; a full disk costs the checkpoint, not the run."""
+        try:
+            self.save_behavior(trainer)
+        except CheckpointFailed as error:
+            self._note_failure(error)
+
+    def save_behavior(self, trainer: Trainer) -> Path:
+        """Writes ``<Behavior>-<step>.pt`` and the model beside it.
+
+        Raises:
+            CheckpointFailed: it cannot be written.
+        """
+        return self.store.save_behavior(
+            trainer.brain_name,
+            step=trainer.get_step,
+            state=trainer.state_dict(),
+            reward=trainer.mean_return(),
+            keep_checkpoints=trainer.trainer_settings.keep_checkpoints,
+            export=trainer.export_model,
+        )
+
+    def save_run_state(self, trainers: Mapping[str, Trainer]) -> Path:
+        """Writes the run state.
+
+        Raises:
+            CheckpointFailed: it cannot be written.
+        """
+        with self._ledger.lock:
+            parts = snapshot(self._behaviors, self._sessions, self._ledger)
+            milestones = self._picture.milestone_states()
+        state = RunState(
+            generation=self._generation,
+            ledger=parts["ledger"],
+            sessions=parts["sessions"],
+            behaviors_table=parts["behaviors"],
+            trainers={**self._trainer_states, **{name: trainer.state_dict() for name, trainer in trainers.items()}},
+            extra={**self._extra, "milestones": milestones},
+        )
+        path = self.store.save_run_state(state)
+        self._schedule.saved(updates=self._updates(trainers))
+        return path
+
+    def save_if_due(self, trainers: Mapping[str, Trainer]) -> None:
+        """Writes the run state if it is time; a full disk costs the checkpoint, not the run."""
+        if not self._schedule.is_due(updates=self._updates(trainers)):
+            return
+        try:
+            self.save_run_state(trainers)
+        except CheckpointFailed as error:
+            self._schedule.failed()
+            self._note_failure(error)
+
+    def save_all(self, trainers: Mapping[str, Trainer]) -> Path:
+        """Writes a checkpoint of each behavior and the run state, and returns the latter's path.
+
+        Raises:
+            CheckpointFailed: one cannot be written.
+        """
+        for trainer in trainers.values():
+            self.save_behavior(trainer)
+        return self.save_run_state(trainers)
+
+    def finish(self, trainers: Mapping[str, Trainer]) -> dict[str, Path | None]:
+        """Writes everything at the end of a run.
+
+        Returns:
+            The final model of each behavior, None where there is none.
+        """
+        models: dict[str, Path | None] = {}
+        self._tolerate(lambda: self.save_run_state(trainers))
+        for name, trainer in trainers.items():
+            self._tolerate(lambda trainer=trainer: self.save_behavior(trainer))  # type: ignore[misc]
+            models[name] = self._tolerate(lambda name=name: self.store.finish_behavior(name))  # type: ignore[misc]
+        return models
+
+    def _tolerate(self, save: Callable[[], Path | None]) -> Path | None:
+        try:
+            return save()
+        except CheckpointFailed as error:
+            self._note_failure(error)
+            return None
+
+    def _note_failure(self, error: CheckpointFailed) -> None:
+        self._picture.last_error = str(error)
+        log.error("checkpoint_failed", error=str(error))
+
+    def _updates(self, trainers: Mapping[str, Trainer]) -> int:
+        return sum(trainer.version - self._first_versions.get(name, 0) for name, trainer in trainers.items())

@@ -1,0 +1,110 @@
+"""Builds the trainers of a run with everything they need from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from learner.checkpoints.names import safe_name
+from learner.checkpoints.runfolder import RunFolder
+from learner.ingest.behaviors import Behavior
+from learner.ingest.ledger import Ledger
+from learner.observe.stats import StatsReporter
+from learner.observe.tensorboard import HYPERPARAMETERS, TensorBoardWriter, settings_table
+from learner.picture import TrainerNews
+from learner.publish.publisher import PolicyPublisher
+from learner.publish.store import PolicyStore
+from learner.recovery import CheckpointKeeper
+from learner.settings import RunOptions
+from learner.trainers import registry
+from learner.trainers.base import Trainer
+from learner.trainers.context import TrainerContext
+
+
+class TrainerFactory:
+    """Makes a trainer for each behavior, as it is declared; used in the trainer thread.
+
+    Args:
+        options: the run file.
+        folder: where statistics go.
+        ledger: the books.
+        store: where policies go.
+        keeper: loads saved states and writes checkpoints.
+        generation: of this start of the learner.
+        seed: of the run.
+        device: where networks and rings are.
+    """
+
+    def __init__(
+        self,
+        options: RunOptions,
+        folder: RunFolder,
+        *,
+        ledger: Ledger,
+        store: PolicyStore,
+        keeper: CheckpointKeeper,
+        generation: int,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        self._options = options
+        self._ledger = ledger
+        self._store = store
+        self._keeper = keeper
+        self._generation = generation
+        self._seed = seed
+        self._device = device
+        self._writer = TensorBoardWriter(folder.path, safe_name)
+        self._is_resumed = folder.resuming
+
+    def build(self, behavior: Behavior) -> Trainer:
+        """Returns the trainer of a behavior, with the state it starts from.
+
+        Raises:
+            UserError: its settings, or the saved state, do not fit.
+        """
+        stats = StatsReporter(behavior.name, [self._writer])
+        network = behavior.settings.network_settings
+        context = TrainerContext(
+            behavior=behavior,
+            ledger=self._ledger,
+            stats=stats,
+            publisher=PolicyPublisher(
+                self._store,
+                behavior_index=behavior.index,
+                generation=self._generation,
+                deterministic=network.deterministic,
+                memory_stride=behavior.memory_stride,
+            ),
+            generation=self._generation,
+            seed=self._seed + behavior.index,
+            device=self._device,
+            service=self._options.rollcast,
+            saver=self._keeper,
+        )
+        trainer = registry.build(context)
+        self._keeper.begin(trainer)
+        if self._is_resumed and trainer.get_step:
+            self._writer.restart(behavior.name, trainer.get_step)
+        stats.write_text(HYPERPARAMETERS, settings_table(behavior.settings.model_dump(mode="json")), trainer.get_step)
+        return trainer
+
+    def close(self, trainers: Mapping[str, Trainer]) -> None:
+        """Writes the last statistics and closes the files."""
+        for trainer in trainers.values():
+            trainer.stats_reporter.write_stats(trainer.get_step)
+        self._writer.close()
+
+
+def news_of(trainer: Trainer) -> TrainerNews:
+    """Returns what a trainer is like now; in its thread."""
+    return TrainerNews(
+        version=trainer.version,
+        env_steps_trained=trainer.steps_trained,
+        episodes=trainer.episodes,
+        mean_return=trainer.mean_return(),
+        mean_lag=trainer.mean_lag,
+        log_prob_error_max=trainer.log_prob_error_max,
+        is_full=len(trainer.reward_buffer) == trainer.reward_buffer.maxlen,
+    )

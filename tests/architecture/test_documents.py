@@ -1,0 +1,108 @@
+"""The documents tell the truth about files and commands."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.tree import ROOT
+
+DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+LINK = re.compile(r"\]\((?!https?://)([^)#]*)(?:#([^)]*))?\)")
+TARGET = re.compile(r"make ([a-z]+)")
+COMMAND = re.compile(r"^rollcast-(learner|actor) ([a-z-]+)(.*)$", flags=re.MULTILINE)
+FLAG = re.compile(r"--[a-z][a-z-]*")
+
+
+def text_of(name: str) -> str:
+    """Returns a document."""
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def help_of(command: str, *arguments: str) -> str:
+    """Returns what a command prints about itself."""
+    program = Path(sys.executable).with_name(f"rollcast-{command}")
+    done = subprocess.run(
+        [program, *arguments, "--help"], capture_output=True, text=True, timeout=60, check=False, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_links_lead_somewhere(name: str) -> None:
+    """Every link to a file of the repository has its file, and every link into a document its heading."""
+    for target, anchor in LINK.findall(text_of(name)):
+        path = ROOT / target if target else ROOT / name
+        assert path.exists(), f"{name} links to {target}"
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_make_targets_exist(name: str) -> None:
+    """Every `make x` in a code block or in code quotes is a target of the Makefile."""
+    makefile = text_of("Makefile")
+    code = re.findall(r"`([^`]+)`", text_of(name)) + re.findall(r"^make .*$", text_of(name), flags=re.MULTILINE)
+    for target in TARGET.findall("\n".join(code)):
+        assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), f"{name} says make {target}"
+
+
+def test_make_help_lists_every_target() -> None:
+    """`make help` shows each target that is meant to be called, with one line about it."""
+    done = subprocess.run(["make", "help"], capture_output=True, text=True, timeout=60, check=True, cwd=ROOT)
+    phony = re.search(r"^\.PHONY: (.*)$", text_of("Makefile"), flags=re.MULTILINE)
+    assert phony is not None
+    for target in phony.group(1).split():
+        assert re.search(rf"^  make {target} +\S", done.stdout, flags=re.MULTILINE), (
+            f"make help says nothing of {target}"
+        )
+
+
+def test_commands_of_the_readme_exist() -> None:
+    """Every command line in the README names a command that exists, with flags that it knows."""
+    lines = COMMAND.findall(text_of("README.md"))
+    assert {("learner", "serve"), ("actor", "gym")} <= {(command, verb) for command, verb, _ in lines}
+    helps: dict[tuple[str, str], str] = {}
+    for command, verb, rest in lines:
+        if (command, verb) not in helps:
+            helps[command, verb] = help_of(command, verb)
+        for flag in FLAG.findall(rest.partition("#")[0]):
+            assert re.search(rf"{flag}\b", helps[command, verb]), f"rollcast-{command} {verb} does not know {flag}"
+
+
+def test_the_corridor_of_the_readme_is_an_environment(tmp_path: Path) -> None:
+    """The example of an own environment runs as it is printed, and its goal can be reached."""
+    blocks = re.findall(r"```python\n(.*?)```", text_of("README.md"), flags=re.DOTALL)
+    assert len(blocks) == 1
+    (tmp_path / "corridor.py").write_text(blocks[0], encoding="utf-8")
+    program = (
+        "import corridor\nenv = corridor.Corridor()\nenv.reset(seed=1)\n"
+        "ends = [env.step(1)[2] for _ in range(10)]\nassert ends == [False] * 9 + [True], ends\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("source", ["README.md", "deploy/runs"])
+def test_run_files_are_valid(source: str, tmp_path: Path) -> None:
+    """The run file of the README and every example in deploy/runs passes `check-config`."""
+    if source.endswith(".md"):
+        blocks = re.findall(r"```yaml\n(.*?)```", text_of(source), flags=re.DOTALL)
+        assert len(blocks) == 1
+        run_files = [tmp_path / "corridor.yaml"]
+        run_files[0].write_text(blocks[0], encoding="utf-8")
+    else:
+        run_files = sorted((ROOT / source).glob("*.yaml"))
+        assert run_files
+    for run_file in run_files:
+        done = subprocess.run(
+            [sys.executable, "-m", "learner", "check-config", str(run_file)],
+            capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{run_file}: {done.stderr}"

@@ -3,7 +3,7 @@
 import math
 
 from rollcast import limits
-from rollcast.enums import DimensionProperty, ImageLayout, ObservationKind, ObservationRole, member
+from rollcast.enums import DimensionProperty, Dtype, ImageLayout, ObservationKind, ObservationRole, member
 from rollcast.errors import BadSpec
 from rollcast.tensors import dtype_from_wire
 from rollcast.v1 import spec_pb2
@@ -34,7 +34,8 @@ def _check_observation(message: spec_pb2.ObservationSpec) -> None:
         raise BadSpec(f"observation name {message.name[:80]!r} does not match {limits.NAME_PATTERN.pattern}")
     what = f"observation {message.name!r}"
     dtype = dtype_from_wire(message.dtype)
-    if dtype is None:
+    # UINT64 is for counters: neither torch nor most ONNX operators take it.
+    if dtype is None or message.dtype == Dtype.UINT64.value:
         raise BadSpec(f"{what}: type {message.dtype} is unknown or not allowed for observations")
     if len(message.shape) > limits.MAX_RANK - 1:
         raise BadSpec(f"{what}: {len(message.shape)} axes; at most {limits.MAX_RANK - 1} are allowed")

@@ -168,7 +168,7 @@ def test_open_session_request() -> None:
     books = resume.books[0]
     gone = sum(entry.steps for entry in [*books.discarded, *books.dropped])
     assert books.produced_steps == books.open_steps + gone + books.unacked_steps + books.acked_steps == 4096
-    assert list(message.policy_encodings) == ["ZSTD"]
+    assert list(message.policy_encodings) == ["zstd"]
 
 
 def test_upload_response() -> None:

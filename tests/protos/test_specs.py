@@ -63,6 +63,7 @@ FAULTS: list[tuple[Change, str]] = [
     (lambda m: setattr(m.observations[0], "name", ""), "does not match"),
     (lambda m: setattr(m.observations[0], "dtype", 0), "type 0"),
     (lambda m: setattr(m.observations[0], "dtype", 8), "type 8"),
+    (lambda m: setattr(m.observations[0], "dtype", 13), "type 13"),
     (lambda m: setattr(m.observations[0], "dtype", 99), "type 99"),
     (lambda m: m.observations[0].shape.extend([1] * 7), "8 axes"),
     (lambda m: m.observations[0].shape.append(0), "empty axis"),

@@ -222,7 +222,7 @@ class OpenSessionRequest(google.protobuf.message.Message):
 
     @property
     def policy_encodings(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Encodings that the actor can unpack, RAW aside."""
+        """Encodings that the actor can unpack, RAW aside: "zstd"."""
 
     def __init__(
         self,
@@ -422,7 +422,7 @@ class OpenSessionResponse(google.protobuf.message.Message):
 
     @property
     def column_encodings(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Column encodings that the learner can unpack, RAW aside."""
+        """Column encodings that the learner can unpack, RAW aside: "zstd"."""
 
     def __init__(
         self,

@@ -174,7 +174,7 @@ class ObservationSpec(google.protobuf.message.Message):
     name: builtins.str
     """Unique in the behavior, [A-Za-z0-9_.-]{1,64}."""
     dtype: rollcast.v1.tensor_pb2.Dtype.ValueType
-    """The type on the wire and of the graph input."""
+    """The type on the wire and of the graph input; neither BFLOAT16 nor UINT64."""
     kind: Global___ObservationKind.ValueType
     """What it is."""
     role: Global___ObservationRole.ValueType

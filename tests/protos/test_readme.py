@@ -1,0 +1,68 @@
+"""The tables of the contract's description are those of the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from rollcast import limits
+from rollcast.errors import BY_REASON
+from rollcast.v1 import policy_pb2, session_pb2, trajectory_pb2
+
+PROTOS = Path(__file__).resolve().parents[2] / "protos"
+README = (PROTOS / "README.md").read_text(encoding="utf-8")
+UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+def test_the_limits_are_the_numbers_of_the_code() -> None:
+    """Each row names a constant and its value."""
+    rows = re.findall(r"^\| `([A-Z_]+)` \| (\d+) ?(\w*) \|", README, re.MULTILINE)
+    assert len(rows) >= 20
+    assert {name: int(number) * UNITS[unit] for name, number, unit in rows} == {
+        name: getattr(limits, name) for name, _, _ in rows
+    }
+
+
+def test_every_reason_is_described_with_its_code() -> None:
+    """None is missing, none is made up."""
+    rows = re.findall(r"^\| ([A-Z_]+) \| `([A-Z_]+)` \|", README, re.MULTILINE)
+    assert {reason: code for code, reason in rows} == {
+        reason: kind.default_code.name for reason, kind in BY_REASON.items()
+    }
+
+
+def test_reasons_named_in_the_proto_files_exist() -> None:
+    """The comments of the services promise no error that nobody can raise."""
+    text = "\n".join(path.read_text(encoding="utf-8") for path in (PROTOS / "rollcast" / "v1").glob("*.proto"))
+    promised = {word for block in re.findall(r"// Errors:(?:.*\n\s*//)*.*", text) for word in reasons(block)}
+    assert promised <= set(BY_REASON)
+    assert set(BY_REASON) - promised <= {"UNEXPECTED", "POLICY_CORRUPT"}
+
+
+def reasons(comment: str) -> set[str]:
+    """Words in capitals that are neither codes of gRPC nor names of types."""
+    codes = {
+        "FAILED_PRECONDITION", "RESOURCE_EXHAUSTED", "UNAVAILABLE", "INVALID_ARGUMENT", "NOT_FOUND", "INTERNAL",
+        "OUT_OF_RANGE", "UNAUTHENTICATED", "PERMISSION_DENIED", "DEADLINE_EXCEEDED",
+    }  # fmt: skip
+    return {word for word in re.findall(r"\b[A-Z]{2,}(?:_[A-Z]+)*\b", comment) if word not in codes}
+
+
+def test_every_service_and_column_prefix_is_mentioned() -> None:
+    """A reader finds each part."""
+    services = [
+        name for module in (policy_pb2, session_pb2, trajectory_pb2) for name in module.DESCRIPTOR.services_by_name
+    ]
+    assert all(f"`{name}`" in README for name in services)
+    assert all(f"`{prefix}`" in README for prefix in ("extra/", "dist/", "info/"))
+
+
+def test_files_that_are_mentioned_exist() -> None:
+    """Paths in the text are followed by readers."""
+    root = PROTOS.parent
+    for path in ("rollcast/v1/control.proto", "rollcast/limits.py", "generate.py"):
+        assert path in README
+        assert (PROTOS / path).is_file()
+    for path in ("tests/protos/golden", "tests/protos/rollcast-v1.binpb"):
+        assert path in README
+        assert (root / path).exists()

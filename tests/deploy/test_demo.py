@@ -1,0 +1,136 @@
+"""The demo starts real processes, and leaves none behind, however it ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+MARK = "ROLLCAST_TEST_MARK"
+WAIT_SECONDS = 60.0
+
+
+def with_mark(mark: str) -> set[int]:
+    """Returns the processes that were started, directly or not, with this mark in their environment."""
+    found = set()
+    for process in Path("/proc").iterdir():
+        if process.name.isdecimal():
+            try:
+                environ = (process / "environ").read_bytes()
+                is_alive = (process / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+            except OSError:  # it ended meanwhile
+                continue
+            if is_alive and f"{MARK}={mark}".encode() in environ.split(b"\0"):
+                found.add(int(process.name))
+    return found
+
+
+class Demo:
+    """A demo that runs, and the mark of all its processes."""
+
+    def __init__(self, results: Path, *learner_arguments: str) -> None:
+        self.mark = uuid.uuid4().hex
+        self.folder = results / "demo-7"
+        self.output = results / "output.txt"
+        environ = {key: value for key, value in os.environ.items() if not key.startswith("ROLLCAST_")}
+        command = [sys.executable, str(ROOT / "deploy" / "demo.py"), "--seed", "7", "--results-dir", str(results)]
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [*command, "--", *learner_arguments],
+                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=results, env={**environ, MARK: self.mark},
+            )  # fmt: skip
+
+    def said(self) -> str:
+        """Returns what the demo, and the learner through it, have printed so far."""
+        return self.output.read_text(errors="replace")
+
+    def wait_until_training(self) -> None:
+        """Waits until the learner has trained something, with both actors running."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while "env_steps_trained" not in self.said() or len(with_mark(self.mark)) < 4:
+            assert self.process.poll() is None, self.said()
+            assert time.monotonic() < deadline, self.said()
+            time.sleep(0.1)
+
+    def wait_until_gone(self) -> None:
+        """Waits until no process with the mark is left."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while with_mark(self.mark):
+            assert time.monotonic() < deadline, f"{with_mark(self.mark)} are left behind:\n{self.said()}"
+            time.sleep(0.1)
+
+
+@contextmanager
+def demo(results: Path, *learner_arguments: str) -> Iterator[Demo]:
+    """Runs the demo, and kills what a failing test would leave."""
+    running = Demo(results, *learner_arguments)
+    try:
+        yield running
+    finally:
+        for number in with_mark(running.mark):
+            os.kill(number, signal.SIGKILL)
+        running.process.wait()
+
+
+SHORT = ("--set", "behaviors.CartPole.max_steps=6000")
+LONG = ("--set", "behaviors.CartPole.max_steps=1e8", "--set", "rollcast.target_return=1e9")
+OFTEN = ("--log-format", "json", "--set", "rollcast.summary_seconds=0.2")
+
+
+def test_a_run_that_finishes(tmp_path: Path) -> None:
+    """Learner and actors train to the end; the demo says what came of it and ends with the learner's code."""
+    with demo(tmp_path, *SHORT) as run:
+        assert run.process.wait(WAIT_SECONDS) == 0, run.said()
+        assert with_mark(run.mark) == set()
+        summary = json.loads((run.folder / "summary.json").read_text())
+        assert summary["env_steps_trained"] >= 6000
+        assert f"the trained policy: {summary['onnx_path']}" in run.said()
+        assert (run.folder / "CartPole.onnx").stat().st_size > 0
+        assert all((run.folder / f"actor-{number}.log").exists() for number in range(2))
+
+
+def test_an_interrupted_run_ends_in_good_order(tmp_path: Path) -> None:
+    """Ctrl-C ends the actors, lets the learner save and write its summary, and leaves nobody."""
+    with demo(tmp_path, *LONG, *OFTEN) as run:
+        run.wait_until_training()
+        run.process.send_signal(signal.SIGINT)
+        assert run.process.wait(WAIT_SECONDS) == 128 + signal.SIGINT
+        assert with_mark(run.mark) == set()
+        assert json.loads((run.folder / "summary.json").read_text())["stop_reason"] == "signal"
+
+
+def test_a_killed_demo_takes_its_processes_along(tmp_path: Path) -> None:
+    """Killed without a chance to clean up, the demo leaves no learner and no actor running."""
+    with demo(tmp_path, *LONG, *OFTEN) as run:
+        run.wait_until_training()
+        run.process.kill()
+        run.process.wait()
+        run.wait_until_gone()
+
+
+def test_a_killed_actor_ends_the_demo(tmp_path: Path) -> None:
+    """An actor that dies is told of, with its code and its log; the rest is ended in good order."""
+    with demo(tmp_path, *LONG, *OFTEN) as run:
+        run.wait_until_training()
+        actor = next(number for number in with_mark(run.mark) if "demo-1" in _arguments(number))
+        os.kill(actor, signal.SIGKILL)
+        assert run.process.wait(WAIT_SECONDS) == 1
+        assert "an actor ended with code -9" in run.said()
+        assert with_mark(run.mark) == set()
+
+
+def test_a_learner_that_cannot_start_ends_the_demo(tmp_path: Path) -> None:
+    """A wrong setting ends the demo with the learner's code, before any actor is started."""
+    with demo(tmp_path, "--set", "rollcast.addres=1") as run:
+        assert run.process.wait(WAIT_SECONDS) == 11, run.said()
+        assert "rollcast-actor" not in run.said()
+
+
+def _arguments(number: int) -> list[str]:
+    return Path(f"/proc/{number}/cmdline").read_text().split("\0")

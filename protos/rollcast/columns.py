@@ -55,7 +55,7 @@ def column_forms(spec: BehaviorSpec, memory_size: int) -> Mapping[str, ColumnFor
         spec: the behavior.
         memory_size: numbers of memory an agent; 0 = none.
     """
-    forms = _step_forms(spec) | _segment_forms(spec) | _final_forms(spec) | _EPISODE | _STAT
+    forms = {**_step_forms(spec), **_segment_forms(spec), **_final_forms(spec), **_EPISODE, **_STAT}
     if memory_size:
         forms["memory"] = ColumnForm(ColumnRole.MEMORY, _F32, (memory_size,), required=True)
     return MappingProxyType(forms)
@@ -116,31 +116,35 @@ def _final_forms(spec: BehaviorSpec) -> dict[str, ColumnForm]:
     return forms
 
 
-_EPISODE: Final[dict[str, ColumnForm]] = {
-    f"episode/{name}": ColumnForm(ColumnRole.EPISODE, dtype, required=required)
-    for name, dtype, required in (
-        ("agent", _U64, True),
-        ("env", _U32, True),
-        ("episode", _U64, True),
-        ("return", _F32, True),
-        ("group_return", _F32, False),
-        ("length", _U32, True),
-        ("end", _U8, True),
-        ("last_reward", _F32, False),
-        ("last_group_reward", _F32, False),
-        ("first_version", _U64, False),
-        ("last_version", _U64, False),
-        ("settings_revision", _U64, False),
-        ("assignment", _U64, False),
-        ("purpose", _U8, False),
-        ("team", _I32, False),
-        ("opponent", _I32, False),
-        ("opponent_version", _U64, False),
-        ("seed", _U64, False),
-    )
-}
+_EPISODE: Final[Mapping[str, ColumnForm]] = MappingProxyType(
+    {
+        f"episode/{name}": ColumnForm(ColumnRole.EPISODE, dtype, required=required)
+        for name, dtype, required in (
+            ("agent", _U64, True),
+            ("env", _U32, True),
+            ("episode", _U64, True),
+            ("return", _F32, True),
+            ("group_return", _F32, False),
+            ("length", _U32, True),
+            ("end", _U8, True),
+            ("last_reward", _F32, False),
+            ("last_group_reward", _F32, False),
+            ("first_version", _U64, False),
+            ("last_version", _U64, False),
+            ("settings_revision", _U64, False),
+            ("assignment", _U64, False),
+            ("purpose", _U8, False),
+            ("team", _I32, False),
+            ("opponent", _I32, False),
+            ("opponent_version", _U64, False),
+            ("seed", _U64, False),
+        )
+    }
+)
 
-_STAT: Final[dict[str, ColumnForm]] = {
-    f"stat/{name}": ColumnForm(ColumnRole.STAT, dtype, required=True)
-    for name, dtype in (("key", _U32), ("aggregation", _U8), ("env", _U32), ("value", _F32))
-}
+_STAT: Final[Mapping[str, ColumnForm]] = MappingProxyType(
+    {
+        f"stat/{name}": ColumnForm(ColumnRole.STAT, dtype, required=True)
+        for name, dtype in (("key", _U32), ("aggregation", _U8), ("env", _U32), ("value", _F32))
+    }
+)

@@ -1,6 +1,9 @@
 """The checks of a declared behavior: everything that spec.proto says of values, plus bounds on sizes."""
 
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
 
 from rollcast import limits
 from rollcast.enums import DimensionProperty, Dtype, ImageLayout, ObservationKind, ObservationRole, member
@@ -9,7 +12,9 @@ from rollcast.tensors import dtype_from_wire
 from rollcast.v1 import spec_pb2
 
 # Axes that each kind needs; a vector may have any number, since encoders flatten it.
-_AXES = {ObservationKind.IMAGE: 3, ObservationKind.CATEGORICAL: 1, ObservationKind.ENTITIES: 2}
+_AXES: Final[Mapping[ObservationKind, int]] = MappingProxyType(
+    {ObservationKind.IMAGE: 3, ObservationKind.CATEGORICAL: 1, ObservationKind.ENTITIES: 2}
+)
 
 
 def check_behavior(message: spec_pb2.BehaviorSpec) -> None:

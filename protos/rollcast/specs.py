@@ -23,12 +23,9 @@ __all__ = [
     "ObservationKind",
     "ObservationRole",
     "ObservationSpec",
-    "Role",
     "Squash",
     "mismatches",
 ]
-
-Role = ObservationRole
 
 # Names, types, shapes and lengths of the columns of a chunk with one segment of one row, beside their data.
 _COLUMN_OVERHEAD_BYTES = 2 * limits.MAX_RANK + 128

@@ -72,7 +72,7 @@ class PanelPicture:
         """
         parts: list[RenderableType] = [_head(view)]
         if not view.behaviors:
-            parts += [Text(), Text("no behavior yet: it comes with the first actor", style="dim")]
+            parts += [Text(), _invitation(view)]
         roomy = FRAME_LINES + BLOCK_LINES * len(view.behaviors) <= height_lines
         for behavior in view.behaviors:
             history = self._note(behavior)
@@ -129,6 +129,11 @@ def _head(view: RunView) -> Text:
         ("   ", ""),
         (actors, "" if view.actors else "yellow"),
     )
+
+
+def _invitation(view: RunView) -> Text:
+    command = f"rollcast-actor gym --env ENVIRONMENT --learner {text.printable(view.address)}"
+    return _line(("no actor yet; start one: ", "dim"), (command, ""))
 
 
 def _steps(behavior: BehaviorView) -> RenderableType:

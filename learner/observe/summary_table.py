@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -16,21 +16,21 @@ def print_summary(summary: Summary, console: Console | None = None) -> None:
     (console or Console()).print(summary_table(summary))
 
 
-def summary_table(summary: Summary) -> Table:
-    """Returns the table of a summary."""
+def summary_table(summary: Summary) -> RenderableType:
+    """Returns the table of a summary below a line that says how the run ended."""
     reason = text.printable(summary.stop_reason)
     title = Text(f"run {text.printable(summary.run_id)} ended: {reason}", "bold")
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column(f"generation {summary.generation}", style="dim", no_wrap=True)
     for name in summary.behaviors:
         table.add_column(Text(text.printable(name)), justify="right", overflow="fold")
     columns = [_cells(behavior) for behavior in summary.behaviors.values()]
     if not columns:
         table.add_row("no actor came")
-        return table
+        return Group(title, table)
     for label in columns[0]:
         table.add_row(label, *(Text(column[label]) for column in columns))
-    return table
+    return Group(title, table)
 
 
 def _cells(behavior: BehaviorSummary) -> dict[str, str]:

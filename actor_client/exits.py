@@ -33,6 +33,8 @@ class ExitCode(enum.IntEnum):
 
     ENVIRONMENT_FAILED = 40, "the environment failed several times in a row"
 
+    POLICY_FAILED = 41, "the policy cannot act on what the environment shows"
+
     INTERNAL = 50, "a fault of Rollcast itself; the log has the traceback"
 
     INTERRUPTED = 130, "a second signal ended the actor at once"

@@ -153,6 +153,14 @@ class LearnerLink:
             return
         self._hub.call_soon(lambda: self._hub.stop(reason))
 
+    def stop_after(self, seconds: float) -> None:
+        """Asks the stepping thread to end in good order when so many seconds have passed."""
+
+        def begin() -> None:
+            asyncio.get_running_loop().call_later(seconds, self._hub.stop, f"{seconds:g} s have passed")
+
+        self._hub.call_soon(begin)
+
     def close(
         self,
         reason: session_pb2.CloseReason.ValueType = session_pb2.CLOSE_REASON_DONE,

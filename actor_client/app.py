@@ -1,0 +1,184 @@
+"""The actor from start to end, to be read from top to bottom: environments, link, declaration, loop, close."""
+
+import dataclasses
+import os
+import re
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Final
+
+# gRPC tells of every connection that ends; the log has its own lines for that. Set before gRPC is loaded.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+import structlog
+from rollcast.v1 import session_pb2
+
+from actor_client import logs
+from actor_client.connection.link import LearnerLink
+from actor_client.connection.session import RunInfo
+from actor_client.envs.base import EnvBatch
+from actor_client.envs.errors import EnvironmentFailedTooOften
+from actor_client.envs.factory import DEFAULT_BEHAVIOR, make_env_batch
+from actor_client.exits import ActorError, ExitCode
+from actor_client.platform import stop_signals
+from actor_client.policy.runner import Policy, PolicyUnusable
+from actor_client.rollout.loop import LoopLimits, RolloutLoop
+from actor_client.rollout.stats import RolloutStats
+from actor_client.settings import ActorSettings
+
+_VERSION_SUFFIX: Final = re.compile(r"-v\d+$")
+
+
+def run_gym(settings: ActorSettings) -> ExitCode:
+    """Steps environments for a learner until the run is over, the time is over, or a signal comes.
+
+    Returns:
+        The exit code. What ended the actor has been said on standard error.
+    """
+    logs.configure(settings.log_format, settings.log_level)
+    log = structlog.get_logger()
+    link = LearnerLink(
+        settings.learner,
+        actor_name=settings.name,
+        load=Policy.load,
+        client_version=f"rollcast {version('rollcast')}; Python {sys.version.split()[0]}",
+    )
+    try:
+        with stop_signals(link.request_stop):
+            _act(settings, link)
+    except ActorError as error:
+        if error.exit_code is ExitCode.OK:
+            log.info("stopped", reason=error.message)
+        else:
+            _say(error, settings)
+        return error.exit_code
+    except Exception:
+        log.exception("actor_failed", exit_code=ExitCode.INTERNAL.value)
+        return ExitCode.INTERNAL
+    return ExitCode.OK
+
+
+def _act(settings: ActorSettings, link: LearnerLink) -> None:
+    """Makes the environments, connects, steps, and closes the session whatever happened.
+
+    Raises:
+        ActorError: Why the actor cannot go on.
+    """
+    # Environments first: they may start processes, which must not inherit anything of gRPC.
+    make_batch = _batch_maker(settings)
+    batch = make_batch()
+    link.start()
+    if settings.max_seconds is not None:
+        link.stop_after(settings.max_seconds)
+    reason, message = session_pb2.CLOSE_REASON_DONE, ""
+    try:
+        _step(settings, link, make_batch, batch)
+    except EnvironmentFailedTooOften as error:
+        reason, message = session_pb2.CLOSE_REASON_ENVIRONMENT_FAILED, error.message
+        raise
+    except ActorError as error:
+        if error.exit_code is not ExitCode.OK:
+            reason, message = session_pb2.CLOSE_REASON_ERROR, error.message
+        raise
+    except BaseException as error:
+        reason, message = session_pb2.CLOSE_REASON_ERROR, type(error).__name__
+        raise
+    finally:
+        link.close(reason, message or link.stop_reason)
+        _say_goodbye(link)
+
+
+def _step(settings: ActorSettings, link: LearnerLink, make_batch: Callable[[], EnvBatch], batch: EnvBatch) -> None:
+    """Declares the behavior and steps it until the link stops.
+
+    Raises:
+        ActorError: The learner refused the actor, or the environments failed again and again.
+    """
+    log = structlog.get_logger()
+    if settings.connect_timeout is None:
+        log.info("connecting", address=settings.learner, env=settings.env, num_envs=settings.num_envs)
+    try:
+        run = link.open(settings.connect_timeout)
+        behavior_name = _behavior(settings, run)
+        spec = dataclasses.replace(batch.spec, name=behavior_name)
+        behavior = link.declare(spec, 0, batch.num_envs, settings.connect_timeout)
+    except BaseException:
+        batch.close()
+        raise
+    log.info("acting", behavior=behavior_name, time_horizon=behavior.time_horizon, agents=batch.num_envs)
+    limits = LoopLimits(max_env_failures=settings.max_env_failures)
+    loop = RolloutLoop(make_batch, batch, link, behavior, limits=limits, on_stats=_say_progress)
+    try:
+        _say_progress(loop.run())
+    except PolicyUnusable as error:
+        raise ActorError(ExitCode.POLICY_FAILED, str(error)) from None
+    if link.error is not None:
+        raise link.error
+
+
+def _batch_maker(settings: ActorSettings) -> Callable[[], EnvBatch]:
+    """Returns what makes the environments, at first and after a failure."""
+    return lambda: make_env_batch(
+        settings.env,
+        num_envs=settings.num_envs,
+        env_kwargs=settings.env_kwargs,
+        vector=settings.vector,
+        behavior=settings.behavior or DEFAULT_BEHAVIOR,
+    )
+
+
+def _behavior(settings: ActorSettings, run: RunInfo) -> str:
+    """Returns the behavior to declare: the one given, the run's only one, or the environment's own name.
+
+    Raises:
+        ActorError: The run has several, and none was chosen.
+    """
+    if settings.behavior is not None:
+        return settings.behavior
+    if len(run.behaviors) > 1:
+        names = ", ".join(run.behaviors)
+        raise ActorError(ExitCode.USAGE, f"run {run.run_id} has the behaviors {names}; choose one with --behavior")
+    return run.behaviors[0] if run.behaviors else behavior_of(settings.env)
+
+
+def behavior_of(env: str) -> str:
+    """Returns a behavior's name after an environment: `CartPole` for `CartPole-v1` and `package:CartPole-v1`."""
+    name = _VERSION_SUFFIX.sub("", env.rpartition(":")[2].rpartition("/")[2])
+    return name or DEFAULT_BEHAVIOR
+
+
+def _say_progress(stats: RolloutStats) -> None:
+    structlog.get_logger().info(
+        "progress",
+        steps=stats.steps,
+        episodes=stats.episodes,
+        steps_per_second=round(stats.steps_per_second, 1),
+        wait_share=round(stats.wait_seconds / stats.seconds, 3) if stats.seconds > 0 else 0.0,
+        env_failures=stats.env_failures,
+    )
+
+
+def _say_goodbye(link: LearnerLink) -> None:
+    """Says what became of the steps of the last session."""
+    log = structlog.get_logger()
+    for name, books in link.books().items():
+        log.info(
+            "books",
+            behavior=name,
+            produced=books.produced,
+            acked=books.acked,
+            unacked=books.unacked,
+            open=books.open,
+            discarded=dict(books.discarded),
+            dropped=dict(books.dropped),
+            rejected=link.rejected,
+        )
+
+
+def _say(error: ActorError, settings: ActorSettings) -> None:
+    """Says in one line why the actor ends."""
+    if settings.log_format == "json":
+        structlog.get_logger().error("actor_ended", error=error.message, exit_code=error.exit_code.value)
+    else:
+        sys.stderr.write(f"error: {error.message} (exit code {error.exit_code.value})\n")

@@ -1,0 +1,109 @@
+"""The command `rollcast-actor`.
+
+Heavy modules are imported inside the commands that need them, so that `--help` and `--version` answer at once.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from actor_client.exits import ActorError, ExitCode
+
+_EXIT_CODES = "exit codes:\n" + "\n".join(f"  {code.value:3d}  {code.help}" for code in ExitCode)
+_VARIABLES = "Each option can also be given as a variable, as in ROLLCAST_ACTOR_NUM_ENVS=8 for --num-envs 8."
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that reports a wrong command line with this project's exit code."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ActorError(ExitCode.USAGE, f"{message}; see {self.prog} --help")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Returns the parser of all commands; `run` in the parsed arguments is the function of the chosen one."""
+    parser = _Parser(
+        prog="rollcast-actor",
+        description="Steps environments with the newest policy and streams what happens to a learner.",
+        epilog=_EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="store_true", help="print versions and exit")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+    gym = commands.add_parser(
+        "gym",
+        help="step Gymnasium environments, or an object of your own with their interface",
+        description="Steps Gymnasium environments, or an object of your own with their interface.",
+        epilog=f"{_VARIABLES}\n\n{_EXIT_CODES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+    )
+    _add_gym(gym)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command and returns its exit code."""
+    try:
+        parser = build_parser()
+        parsed = parser.parse_args(arguments)
+        if parsed.version:
+            return _version()
+        if parsed.command is None:
+            parser.print_help()
+            return ExitCode.USAGE
+        run: Callable[[argparse.Namespace], int] = parsed.run
+        return run(parsed)
+    except ActorError as error:
+        print(f"error: {error.message}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:  # before the signal handlers were in place
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has gone, as in `... | head`
+        return ExitCode.OK
+
+
+def _add_gym(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--env", metavar="ID", help="a Gymnasium id, package:id, or module:callable (required)")
+    parser.add_argument("--env-kwargs", metavar="JSON", help="arguments of the environment, a JSON object")
+    parser.add_argument("--num-envs", metavar="N", help="environments stepped together (default: 1)")
+    parser.add_argument("--vector", action="store_true", help="use the environment's own vector entry point")
+    parser.add_argument("--behavior", metavar="NAME", help="behavior to train (default: the run's only one)")
+    parser.add_argument("--learner", metavar="HOST:PORT", help="where the learner is (default: 127.0.0.1:50051)")
+    parser.add_argument("--insecure", action="store_true", help="allow plain text to another machine")
+    parser.add_argument("--name", metavar="NAME", help="name of this actor in the learner's status (default: actor)")
+    parser.add_argument("--connect-timeout", metavar="S", help="give up if the learner is not found within S seconds")
+    parser.add_argument("--max-seconds", metavar="S", help="stop after S seconds")
+    parser.add_argument("--max-env-failures", metavar="N", help="failures in a row that end the actor (default: 3)")
+    parser.add_argument("--log-format", metavar="FORMAT", help="auto, console or json")
+    parser.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
+    parser.set_defaults(run=_gym)
+
+
+def _gym(parsed: argparse.Namespace) -> int:
+    try:
+        from actor_client import settings
+        from actor_client.app import run_gym
+    except ModuleNotFoundError as error:
+        raise ActorError(
+            ExitCode.MISSING_EXTRA, f"this command needs the module {error.name!r}: pip install 'rollcast[actor,gym]'"
+        ) from None
+    flags = {name: value for name, value in vars(parsed).items() if name not in {"command", "run", "version"}}
+    return run_gym(settings.load(flags))
+
+
+def _version() -> int:
+    from importlib.metadata import PackageNotFoundError, version
+
+    from rollcast.limits import PROTOCOL_REVISION
+
+    print(f"rollcast {version('rollcast')}, protocol {PROTOCOL_REVISION}, Python {sys.version.split()[0]}")
+    for package in ("grpcio", "protobuf", "numpy", "onnxruntime", "gymnasium"):
+        try:
+            print(f"  {package} {version(package)}")
+        except PackageNotFoundError:
+            print(f"  {package} (not installed)")
+    return ExitCode.OK

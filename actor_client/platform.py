@@ -1,0 +1,40 @@
+"""What differs between operating systems: signals, and ending a process at once."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from actor_client.exits import ExitCode
+
+
+@contextmanager
+def stop_signals(stop: Callable[[str], None]) -> Iterator[None]:
+    """Calls `stop` with the name of the first signal that asks the process to end; the second ends it at once.
+
+    Args:
+        stop: Runs inside a signal handler: it must take no lock.
+    """
+    seen: list[str] = []
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        name = signal.Signals(number).name
+        if seen:
+            os.write(2, f"{name} again: ended at once\n".encode())
+            os._exit(ExitCode.INTERRUPTED)
+        seen.append(name)
+        stop(name)
+
+    previous = {number: signal.signal(number, handle) for number in _stopping()}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _stopping() -> tuple[signal.Signals, ...]:
+    """Returns the signals that ask a process to end: Ctrl+C, a supervisor's, and Ctrl+Break on Windows."""
+    both = (signal.SIGINT, signal.SIGTERM)
+    return (*both, signal.Signals["SIGBREAK"]) if hasattr(signal, "SIGBREAK") else both

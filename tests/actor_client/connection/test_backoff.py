@@ -1,0 +1,82 @@
+"""How long to wait between attempts."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actor_client.connection.backoff import BASE_SECONDS, LARGEST_CAP_SECONDS, SPREAD_SECONDS, Backoff
+
+
+class Time:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        """Returns the time."""
+        return self.now
+
+
+class Highest(random.Random):
+    """Draws the upper bound."""
+
+    def uniform(self, a: float, b: float) -> float:
+        """Returns the bound."""
+        return b
+
+
+def test_bounds_double_and_stay_short_in_the_first_minute() -> None:
+    """A learner that comes back within a minute is found within two seconds."""
+    time = Time()
+    backoff = Backoff(Highest(), time)
+    waits = []
+    while time.now < 160.0:
+        waits.append(backoff.failed())
+        time.now += waits[-1]
+    assert waits[:4] == [BASE_SECONDS, 2 * BASE_SECONDS, 4 * BASE_SECONDS, 8 * BASE_SECONDS]
+    assert max(waits) == 2.0
+
+
+def test_bounds_grow_with_the_outage_up_to_a_limit() -> None:
+    """A learner that is away for long is asked more rarely."""
+    time = Time()
+    backoff = Backoff(Highest(), time)
+    for _ in range(10):
+        backoff.failed()
+    time.now += 300.0
+    assert backoff.failed() == 10.0
+    time.now += 86400.0
+    assert backoff.failed() == LARGEST_CAP_SECONDS
+
+
+def test_health_forgets_past_failures() -> None:
+    """After a healthy time the first wait is short again."""
+    time = Time()
+    backoff = Backoff(Highest(), time)
+    for _ in range(10):
+        backoff.failed()
+    backoff.healthy()
+    time.now += 1000.0
+    assert backoff.attempts == 0
+    assert backoff.failed() == BASE_SECONDS
+
+
+@given(st.floats(0.01, 3600.0), st.integers(0, 30), st.integers())
+def test_what_the_learner_asks_for_is_the_minimum(asked: float, failures: int, seed: int) -> None:
+    """RetryInfo is never undercut, and actors that got the same one are spread."""
+    backoff = Backoff(random.Random(seed), Time())
+    for _ in range(failures):
+        backoff.failed()
+    wait = backoff.failed(asked)
+    assert asked <= wait <= max(asked + SPREAD_SECONDS, LARGEST_CAP_SECONDS)
+
+
+def test_waits_are_spread_over_the_whole_range() -> None:
+    """Full jitter: actors that failed together do not come back together."""
+    waits = [Backoff(random.Random(seed), Time()).failed() for seed in range(200)]
+    assert min(waits) < 0.1 * BASE_SECONDS
+    assert max(waits) > 0.9 * BASE_SECONDS

@@ -1,0 +1,185 @@
+"""Every step has one fate, whatever happens in whatever order."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from rollcast.v1 import trajectory_pb2
+
+from actor_client.connection.books import Books, BooksView
+from actor_client.connection.gate import Gate
+from actor_client.connection.window import Parcel, SendWindow
+
+REASONS = st.sampled_from(["env_error", "reset", "generation"])
+
+
+def test_books_refuse_to_lose_count() -> None:
+    """Steps cannot leave a state that they are not in."""
+    books = Books()
+    books.produced(3)
+    with pytest.raises(ValueError, match="4 steps cannot leave the 3 that are open"):
+        books.seal(4)
+    with pytest.raises(ValueError, match="unacked"):
+        books.acked(1)
+    with pytest.raises(ValueError, match="-1 steps"):
+        books.discard("reset", -1)
+    assert books.balanced
+
+
+def test_views_add_up() -> None:
+    """The books of several teams are summed by reason."""
+    first, second = Books(), Books()
+    for books, reason in ((first, "reset"), (second, "env_error")):
+        books.produced(5)
+        books.discard(reason, 2)
+        books.discard("generation", 1)
+        books.ghost(4)
+    total = first.view() + second.view()
+    assert total == BooksView(
+        produced=10, open=4, discarded={"reset": 2, "env_error": 2, "generation": 2}, dropped={}, ghost=8
+    )
+    message = total.to_message(3, 7)
+    assert (message.behavior_index, message.agents, message.produced_steps, message.ghost_steps) == (3, 7, 10, 8)
+    assert {count.reason: count.steps for count in message.discarded} == total.discarded
+
+
+def test_books_balance_at_every_moment_while_two_threads_write() -> None:
+    """A view is one moment: the equation holds in each."""
+    books = Books()
+    done = threading.Event()
+
+    def acks() -> None:
+        while not done.is_set() or books.view().unacked:
+            if books.view().unacked:
+                books.acked(1)
+
+    thread = threading.Thread(target=acks)
+    thread.start()
+    for _ in range(2000):
+        books.produced(1)
+        books.seal(1)
+        assert books.balanced
+    done.set()
+    thread.join()
+    assert books.view() == BooksView(produced=2000, acked=2000)
+
+
+class Upload(RuleBasedStateMachine):
+    """An actor's window and books against a learner that takes, forgets to ack, breaks, restarts and loses sessions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.window = SendWindow()
+        self.gates = [Gate(1), Gate(1)]
+        self.books = [Books(), Books()]
+        self.past = [BooksView(), BooksView()]
+        self.taken: dict[int, int] = {}  # what the learner of this session took, by sequence
+        self.wire: list[Parcel] = []  # sent and not yet taken
+        self.expected = 1
+        self.made = 0
+
+    @rule(behavior=st.integers(0, 1), steps=st.integers(1, 20))
+    def produce(self, behavior: int, steps: int) -> None:
+        """The recorder takes steps."""
+        self.books[behavior].produced(steps)
+
+    @rule(behavior=st.integers(0, 1), reason=REASONS, share=st.floats(0, 1))
+    def discard(self, behavior: int, reason: str, share: float) -> None:
+        """The recorder gives up open rows."""
+        self.books[behavior].discard(reason, int(self.books[behavior].view().open * share))
+
+    @rule(behavior=st.integers(0, 1), share=st.floats(0, 1))
+    def seal(self, behavior: int, share: float) -> None:
+        """The recorder makes a chunk; it may be empty."""
+        rows = int(self.books[behavior].view().open * share)
+        self.made += 1
+        chunk = trajectory_pb2.Chunk(rows=rows, produced_steps=self.made, sequence=1 << 34)
+        self.books[behavior].seal(rows)
+        request = trajectory_pb2.UploadRequest(chunk=chunk)
+        self.window.put(Parcel(request, self.gates[behavior], self.books[behavior], rows, chunk.ByteSize()))
+
+    @rule(behavior=st.integers(0, 1), more=st.integers(1, 60))
+    def grant(self, behavior: int, more: int) -> None:
+        """The learner grants bytes."""
+        gate = self.gates[behavior]
+        gate.grant(trajectory_pb2.Credit(bytes_through=gate.bytes_through + more))
+
+    @rule()
+    def transmit(self) -> None:
+        """A chunk goes on the wire."""
+        parcel = self.window.take()
+        if parcel is not None:
+            assert parcel.gate.sent_bytes <= parcel.gate.bytes_through
+            self.wire.append(parcel)
+
+    @precondition(lambda self: self.wire)
+    @rule()
+    def arrive(self) -> None:
+        """The learner takes a chunk from the wire: the next one, or one that it has."""
+        parcel = self.wire.pop(0)
+        assert parcel.sequence <= self.expected
+        if parcel.sequence == self.expected:
+            self.taken[parcel.sequence] = parcel.request.chunk.produced_steps
+            self.expected += 1
+
+    @rule(share=st.floats(0, 1))
+    def ack(self, share: float) -> None:
+        """An ack arrives, perhaps of an older moment."""
+        self.window.ack(int((self.expected - 1) * share))
+
+    @rule()
+    def break_off(self) -> None:
+        """The stream breaks: the wire is lost, the next stream begins where the learner is."""
+        self.wire.clear()
+        self.window.rewind(self.expected)
+
+    @rule(back=st.integers(0, 3))
+    def restart(self, back: int) -> None:
+        """The learner starts anew from a checkpoint: the window is void, numbers may go back."""
+        self.wire.clear()
+        self.expected = max(1, self.expected - back)
+        self.taken = {sequence: made for sequence, made in self.taken.items() if sequence < self.expected}
+        self.gates = [Gate(2), Gate(2)]
+        self.window.clear("generation", self.expected)
+
+    @rule()
+    def lose_session(self) -> None:
+        """The learner forgot the session."""
+        self.wire.clear()
+        self.expected = 1
+        self.taken = {}
+        self.gates = [Gate(1), Gate(1)]
+        self.window.clear("session_lost", 1)
+        for index, books in enumerate(self.books):
+            books.discard("session_lost", books.view().open)
+            self.past[index] += books.view()
+        self.books = [Books(), Books()]
+
+    @invariant()
+    def balanced(self) -> None:
+        """The equation holds, and what is unacked is in the window."""
+        assert all(books.balanced for books in self.books)
+        assert all(view.balanced and not view.open and not view.unacked for view in self.past)
+        assert sum(books.view().unacked for books in self.books) == self.window.unacked_rows
+
+    @invariant()
+    def nothing_twice(self) -> None:
+        """The learner has each chunk once, without gaps, in the order of making."""
+        assert sorted(self.taken) == list(range(min(self.taken, default=1), self.expected))
+        assert len(set(self.taken.values())) == len(self.taken)
+
+    @invariant()
+    def bytes_add_up(self) -> None:
+        """The window's size is that of its chunks; what waits is counted once."""
+        assert self.window.unacked_bytes >= 0
+        assert all(gate.waiting_bytes >= 0 for gate in self.gates)
+        assert not self.window.empty or self.window.unacked_bytes == 0
+        assert self.window.acked_through < self.window.next_sequence
+
+
+Upload.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestUpload = Upload.TestCase

@@ -1,0 +1,72 @@
+"""The session as a state machine, and answers that cannot be true."""
+
+from __future__ import annotations
+
+import pytest
+from rollcast.errors import WireError
+from rollcast.limits import MAX_CHUNK_BYTES
+from rollcast.v1 import session_pb2
+
+from actor_client.connection.session import Opening, Session
+
+
+def answer(**changes: object) -> session_pb2.OpenSessionResponse:
+    """A valid answer."""
+    values: dict[str, object] = {
+        "session_id": "s1",
+        "epoch": 1,
+        "generation": 4,
+        "next_sequence": 1,
+        "limits": session_pb2.ChunkLimits(max_chunk_bytes=1 << 20),
+    }
+    return session_pb2.OpenSessionResponse(**(values | changes))  # type: ignore[arg-type]
+
+
+def test_openings_are_told_apart() -> None:
+    """Fresh, resumed, resumed by a learner that started anew, and lost."""
+    session = Session("actor", "test")
+    assert not session.request([], 0).HasField("resume")
+    assert session.opened(answer())[0] is Opening.FRESH
+    resume = session.request([session_pb2.ActorBooks(acked_steps=9)], 12).resume
+    assert (resume.session_id, resume.epoch, resume.generation, resume.acked_through) == ("s1", 1, 4, 12)
+    assert resume.books[0].acked_steps == 9
+    assert session.opened(answer(resumed=True, epoch=2, next_sequence=13))[0] is Opening.RESUMED
+    assert session.opened(answer(resumed=True, epoch=3, generation=5))[0] is Opening.NEW_GENERATION
+    assert session.opened(answer(session_id="s2"))[0] is Opening.LOST
+    assert session.opened(answer(session_id="s3", resumed=True))[0] is Opening.LOST
+
+
+def test_a_forgotten_session_is_not_asked_for_and_is_lost() -> None:
+    """Both sides disagree about its numbers: whatever comes is another session."""
+    session = Session("actor", "test")
+    session.opened(answer())
+    session.forget()
+    assert not session.request([], 0).HasField("resume")
+    assert session.opened(answer(resumed=True))[0] is Opening.LOST
+    assert session.request([], 0).HasField("resume")
+
+
+def test_one_process_has_one_instance_id() -> None:
+    """Opening twice is harmless only if the learner can tell that it is the same process."""
+    session, other = Session("actor", "test"), Session("actor", "test")
+    assert session.request([], 0).instance_id == session.request([], 0).instance_id
+    assert session.request([], 0).instance_id != other.request([], 0).instance_id
+
+
+@pytest.mark.parametrize(
+    "changes", [{"session_id": ""}, {"generation": 0}, {"next_sequence": 0}, {"limits": session_pb2.ChunkLimits()}]
+)
+def test_nonsense_is_refused(changes: dict[str, object]) -> None:
+    """An answer without a session, a generation, a sequence or limits cannot be used."""
+    with pytest.raises(WireError, match="the learner answered an opening"):
+        Session("actor", "test").opened(answer(**changes))
+
+
+def test_limits_have_defaults_and_caps() -> None:
+    """What the learner leaves open has a default; a chunk never exceeds what a channel carries."""
+    _, run = Session("actor", "test").opened(answer(limits=session_pb2.ChunkLimits(max_chunk_bytes=1 << 40)))
+    assert run.limits.max_chunk_bytes == MAX_CHUNK_BYTES
+    assert 0 < run.limits.target_chunk_bytes <= MAX_CHUNK_BYTES
+    assert run.limits.max_chunk_age_seconds > 0
+    assert run.limits.max_chunk_steps == 0
+    assert run.lease_seconds > 0

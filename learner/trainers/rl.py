@@ -67,6 +67,7 @@ class RLTrainer(Trainer):
         self._steps_failed = 0
         self._failed_updates = 0
         self._is_updated = False
+        self._is_updating = False
         self._collecting_since = self._paused_at = time.monotonic()
         self.policy = self.create_policy(behavior.spec)
         self.add_policy(behavior.name, self.policy)
@@ -185,8 +186,8 @@ class RLTrainer(Trainer):
 
     def setup(self) -> None:
         """Holds the actors, unless they may go on while the update runs."""
-        if not self.threaded:
-            self._set_pace(HoldReason.UPDATING)
+        self._is_updating = True
+        self._set_pace()
         now = time.monotonic()
         seconds = max(now - self._collecting_since, 1e-9)
         self.stats_reporter.add_stat("Rollcast/Collect Seconds", seconds)
@@ -229,6 +230,7 @@ class RLTrainer(Trainer):
 
     def teardown(self) -> None:
         """Takes waiting experience into the next buffer and releases the actors."""
+        self._is_updating = False
         self.intake.new_version(self.oldest_version)
         before = self.get_step
         self._refill()
@@ -260,12 +262,19 @@ class RLTrainer(Trainer):
         for publisher in self.policy_queues:
             publisher.publish(state, progress)
 
-    def _set_pace(self, hold: HoldReason | None = None) -> None:
+    def _set_pace(self) -> None:
+        """Tells the service what is held, and which version actors shall wait for.
+
+        Unless trainer and actors take turns (``threaded: false``) there is no hold. With turns, a hold names the version
+        that ends it and stays after the update: an actor goes on when that version acts there. Releasing it here would
+        race against the policy, which comes over another stream, and a slow actor would go on with the old one.
+        """
+        until_version = 0 if self.threaded else self._version + self._is_updating
         pace = Pace(
             held_steps=self.intake.held_steps,
             ahead_limit_steps=ahead_limit_steps(self.trainer_settings),
-            hold=hold,
-            until_version=self._version + 1 if hold is not None else 0,
+            hold=HoldReason.UPDATING if until_version else None,
+            until_version=until_version,
         )
         for queue in self.trajectory_queues:
             queue.set_pace(pace)

@@ -4,6 +4,7 @@ The learner has the same formulas in torch; both agree to float32 rounding, so t
 log-probability equals the recorded one. n = continuous axes, b = discrete branches, A = sum of the branch sizes.
 """
 
+import itertools
 import math
 from typing import Final
 
@@ -92,9 +93,8 @@ class Categorical:
     __slots__ = ("_bounds", "_normalized", "_rows", "branches")
 
     def __init__(self, branches: tuple[int, ...], *, normalized: bool) -> None:
-        ends = np.cumsum(branches).tolist()
         self.branches = branches
-        self._bounds = tuple(zip([0, *ends[:-1]], ends, strict=True))
+        self._bounds = tuple(itertools.pairwise(itertools.accumulate(branches, initial=0)))
         self._normalized = normalized
         self._rows = np.arange(0)
 

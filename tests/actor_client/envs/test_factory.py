@@ -1,0 +1,141 @@
+"""Environments are made from what the command line names, and faults are told in one line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rollcast.enums import ObservationKind
+
+from actor_client.envs.errors import UnknownEnvironment, UnsupportedSpace
+from actor_client.envs.factory import make_env_batch
+from actor_client.exits import ActorError, ExitCode
+from tests.actor_client.envs import toys
+
+
+@pytest.mark.parametrize("vector", [False, True])
+def test_a_gymnasium_id_is_made(vector: bool) -> None:
+    """CartPole has four numbers and two choices, one by one and through its own vector entry point."""
+    batch = make_env_batch("CartPole-v1", num_envs=3, vector=vector, behavior="Pole")
+    observations = batch.reset([1, 2, 3])
+    result = batch.step(None, np.zeros((3, 1), np.int32))
+    batch.close()
+
+    assert batch.spec.name == "Pole"
+    assert batch.spec.action.discrete_branches == (2,)
+    assert [(spec.kind, spec.shape) for spec in batch.spec.observations] == [(ObservationKind.VECTOR, (4,))]
+    assert observations[0].shape == (3, 4)
+    assert observations[0].dtype == np.float32
+    assert result.rewards.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_environment_arguments_are_passed() -> None:
+    """Arguments reach a Gymnasium environment, its vector entry point, and a callable."""
+    for vector in (False, True):
+        batch = make_env_batch("CartPole-v1", num_envs=1, env_kwargs={"sutton_barto_reward": True}, vector=vector)
+        batch.reset([0])
+        assert batch.step(None, np.zeros((1, 1), np.int32)).rewards.tolist() == [0.0]
+        batch.close()
+    made = make_env_batch(f"{toys.MODULE}:toy", num_envs=1, env_kwargs={"length": 1})
+    made.reset([0])
+    assert list(made.step(None, np.zeros((1, 1), np.int32)).ended) == [0]
+
+
+def test_the_real_time_limit_and_order_check_stay() -> None:
+    """Pendulum, which only ever ends by gymnasium's time limit, is truncated after its 200 steps."""
+    batch = make_env_batch("Pendulum-v1", num_envs=1)
+    batch.reset([0])
+    results = [batch.step(np.zeros((1, 1), np.float32), None) for _ in range(201)]
+
+    assert [step for step, result in enumerate(results, start=1) if result.ended] == [200]
+
+
+def test_a_callable_may_make_a_vector_environment() -> None:
+    """With the vector flag a callable gets the number of copies."""
+    batch = make_env_batch(f"{toys.MODULE}:several", num_envs=3, env_kwargs={"mode": "SameStep"}, vector=True)
+
+    assert batch.num_envs == 3
+    assert batch.reset([0, 0, 0])[0].shape == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        ("CartPol-v1", "CartPole"),
+        ("CartPole-v77", "v1"),
+        ("not an id", "not an id"),
+        ("no_such_package.at_all:make", "No module named 'no_such_package'"),
+        ("no_such_package:Thing-v0", "No module named 'no_such_package'"),
+        (f"{toys.MODULE}:missing", "has no missing"),
+        (f"{toys.MODULE}:not_callable", "is int; a callable"),
+        (f"{toys.MODULE}:broken", "the simulator is not installed"),
+    ],
+)
+def test_what_cannot_be_made_is_told_in_one_line(env: str, message: str) -> None:
+    """The error names the environment and the cause, with gymnasium's own suggestion where it has one."""
+    with pytest.raises(UnknownEnvironment) as caught:
+        make_env_batch(env, num_envs=1)
+
+    assert message in caught.value.message
+    assert env in caught.value.message
+    assert "\n" not in caught.value.message
+    assert caught.value.exit_code is ExitCode.UNKNOWN_ENVIRONMENT
+
+
+def test_wrong_arguments_are_told() -> None:
+    """An argument that the environment does not know is named."""
+    with pytest.raises(UnknownEnvironment, match=r"cannot be made: TypeError.*colour"):
+        make_env_batch("CartPole-v1", num_envs=1, env_kwargs={"colour": 3})
+
+
+def test_no_vector_entry_point_and_no_environments_are_told() -> None:
+    """An environment without a vector entry point says so; zero environments are refused."""
+    with pytest.raises(UnknownEnvironment, match="leave out --vector"):
+        make_env_batch("Acrobot-v1", num_envs=2, vector=True)
+    with pytest.raises(UnknownEnvironment, match="at least 1"):
+        make_env_batch("CartPole-v1", num_envs=0)
+
+
+@pytest.mark.parametrize("name", ["text", "sequence_actions"])
+def test_spaces_that_cannot_be_sent_are_refused(name: str) -> None:
+    """The error says which space it is."""
+    with pytest.raises(UnsupportedSpace, match="supported are"):
+        make_env_batch(f"{toys.MODULE}:{name}", num_envs=1)
+
+
+def test_what_a_learner_would_refuse_is_refused_at_once() -> None:
+    """A spec beyond the contract's limits never reaches a connection."""
+    with pytest.raises(UnsupportedSpace, match="cannot be declared"):
+        make_env_batch("CartPole-v1", num_envs=1, behavior="a/b")
+
+
+def test_a_module_in_the_working_directory_is_found(tmp_path: Path) -> None:
+    """A user's file beside the command is importable, as it would be for python -m; torch is never imported."""
+    (tmp_path / "mine.py").write_text(
+        "import gymnasium\n\n\ndef make(size):\n    return gymnasium.make('CartPole-v1')\n", encoding="utf-8"
+    )
+    code = (
+        "import sys; sys.path.remove('') if '' in sys.path else None\n"
+        "import actor_client.envs.factory as f, actor_client.rollout.loop, actor_client.policy.runner\n"
+        "assert 'gymnasium' not in sys.modules\n"
+        "print(f.make_env_batch('mine:make', num_envs=2, env_kwargs={'size': 1}).num_envs)\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert done.stderr == ""
+    assert done.stdout.strip() == "2"
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without gymnasium the error says what to install."""
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+
+    with pytest.raises(ActorError, match="rollcast\\[actor,gym\\]") as caught:
+        make_env_batch("CartPole-v1", num_envs=1)
+    assert caught.value.exit_code is ExitCode.MISSING_EXTRA

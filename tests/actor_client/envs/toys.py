@@ -1,0 +1,185 @@
+"""Small environments for tests, made by `module:callable` as a user's own would be."""
+
+from __future__ import annotations
+
+from typing import Any, SupportsFloat
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+MODULE = "tests.actor_client.envs.toys"
+
+
+class Toy(gymnasium.Env[Any, Any]):
+    """Returns samples of its spaces, remembers every action, and ends when told to.
+
+    Args:
+        observation_space: What it shows.
+        action_space: What it takes; each action is checked.
+        length: Steps of an episode; the last is truncated.
+        reset_fails: The numbers of the calls of `reset` that raise, counted from 0.
+        step_fails: The numbers of the calls of `step` that raise, counted from 0.
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        *,
+        length: int = 5,
+        reset_fails: tuple[int, ...] = (),
+        step_fails: tuple[int, ...] = (),
+    ) -> None:
+        self.observation_space = observation_space or spaces.Box(-1.0, 1.0, (3,), np.float32)
+        self.action_space = action_space or spaces.Discrete(2)
+        self.length = length
+        self.reset_fails = reset_fails
+        self.step_fails = step_fails
+        self.actions: list[Any] = []
+        self.shown: list[Any] = []
+        self.seeds: list[int | None] = []
+        self.resets = 0
+        self.steps = 0
+        self.closed = False
+
+    def _show(self) -> Any:
+        self.shown.append(self.observation_space.sample())
+        return self.shown[-1]
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begins an episode."""
+        self.resets += 1
+        self.seeds.append(seed)
+        if self.resets - 1 in self.reset_fails:
+            raise RuntimeError(f"reset {self.resets - 1} fails\nwith a second line")
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self.left = self.length
+        return self._show(), {}
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Counts down."""
+        if not self.action_space.contains(action):
+            raise ValueError(f"action {action!r} is not in {self.action_space}")
+        self.steps += 1
+        if self.steps - 1 in self.step_fails:
+            raise RuntimeError(f"step {self.steps - 1} fails")
+        self.actions.append(action)
+        self.left -= 1
+        info = {"left": self.left, "nested": {"half": 0.5}, "text": "no number"}
+        return self._show(), 1.0, False, self.left == 0, info
+
+    def close(self) -> None:
+        """Remembers that it was closed."""
+        self.closed = True
+
+
+class Reusing(Toy):
+    """Returns the same array again and again, with the number of steps and resets so far in it."""
+
+    def __init__(self) -> None:
+        super().__init__(spaces.Box(0.0, 1e9, (1,), np.float32), length=3)
+        self.array = np.zeros(1, np.float32)
+
+    def _show(self) -> Any:
+        self.array[0] = 100 * self.resets + self.steps
+        return self.array
+
+
+class Masked(Toy):
+    """Allows one choice at a time, and says so as Taxi does; the last mask of an episode allows none."""
+
+    def __init__(self, length: int = 4, *, stuck_at: int = -1) -> None:
+        super().__init__(action_space=spaces.Discrete(3, start=10), length=length)
+        self.stuck_at = stuck_at
+
+    def _mask(self) -> dict[str, Any]:
+        mask = np.zeros(3, np.int8)
+        if self.left and self.steps != self.stuck_at:
+            mask[self.left % 3] = 1
+        return {"action_mask": mask}
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begins an episode."""
+        observation, _ = super().reset(seed=seed)
+        return observation, self._mask()
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Refuses what the mask forbids."""
+        if action - 10 != self.left % 3:
+            raise ValueError(f"action {action} is forbidden")
+        observation, reward, terminated, truncated, _ = super().step(action)
+        return observation, reward, terminated, truncated, self._mask()
+
+
+def toy(**kwargs: Any) -> Toy:
+    """An environment of vectors and two choices."""
+    return Toy(**kwargs)
+
+
+def nested() -> Toy:
+    """Dict, Tuple, a picture, a matrix, categories and bits."""
+    return Toy(
+        spaces.Dict(
+            {
+                "camera": spaces.Box(0, 255, (24, 32, 3), np.uint8),
+                "depth": spaces.Box(0.0, 1.0, (24, 20), np.float64),
+                "inner": spaces.Tuple(
+                    (
+                        spaces.Discrete(4, start=-2),
+                        spaces.Dict({"bits": spaces.MultiBinary(6), "a b": spaces.MultiDiscrete([2, 3, 4])}),
+                    )
+                ),
+                "speed": spaces.Box(-1.0, 1.0, (), np.float64),
+            }
+        ),
+        spaces.MultiDiscrete([3, 2, 5], start=[0, 7, -1]),
+    )
+
+
+def continuous() -> Toy:
+    """A matrix of continuous actions, two of them without bounds."""
+    low = np.array([[-2.0, 0.0], [-np.inf, -1.0]], np.float64)
+    high = np.array([[2.0, 10.0], [np.inf, np.inf]], np.float64)
+    return Toy(action_space=spaces.Box(low, high, dtype=np.float64))
+
+
+def bits() -> Toy:
+    """Actions that are bits."""
+    return Toy(action_space=spaces.MultiBinary((2, 2)))
+
+
+def text() -> Toy:
+    """Shows what cannot be sent."""
+    return Toy(spaces.Dict({"says": spaces.Text(5)}))
+
+
+def sequence_actions() -> Toy:
+    """Takes what cannot be chosen."""
+    return Toy(action_space=spaces.Tuple((spaces.Discrete(2), spaces.Discrete(2))))
+
+
+def broken() -> Toy:
+    """Cannot be made."""
+    raise OSError("the simulator is not installed")
+
+
+def wrong_shape() -> Toy:
+    """Shows something else than its space says, from the third observation on."""
+    made = Toy()
+    show = made._show
+    made._show = lambda: np.zeros(7, np.float32) if len(made.shown) > 1 else show()  # type: ignore[method-assign]
+    return made
+
+
+def several(num_envs: int, *, mode: str = "NextStep", kind: str = "toy", **kwargs: Any) -> Any:
+    """A vector environment of some of these, with the given kind of automatic reset."""
+    makers = {"toy": toy, "nested": nested, "masked": Masked}
+    return gymnasium.vector.SyncVectorEnv(
+        [lambda: makers[kind](**kwargs) for _ in range(num_envs)],
+        autoreset_mode=gymnasium.vector.AutoresetMode(mode),
+    )
+
+
+not_callable = 3

@@ -1,0 +1,159 @@
+"""Draws and log-probabilities against textbook formulas in float64."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from actor_client.policy.distributions import (
+    Categorical,
+    draw_gaussian,
+    gaussian_log_prob,
+    log_sum_exp,
+    tanh_gaussian_log_prob,
+)
+
+FINITE = st.floats(-20, 20, width=32)
+
+
+def normal_log_density(x: float, mean: float, log_std: float) -> float:
+    """The logarithm of the density of a normal distribution, as in any textbook."""
+    std = math.exp(log_std)
+    return -((x - mean) ** 2) / (2 * std**2) - math.log(std * math.sqrt(2 * math.pi))
+
+
+@given(mean=FINITE, log_std=st.floats(-5, 3, width=32), noise=st.floats(-5, 5, width=32))
+def test_gaussian_log_prob_is_the_log_density_of_the_rounded_draw(mean: float, log_std: float, noise: float) -> None:
+    """The log-probability is that of the number which is recorded, so rounding the draw costs nothing."""
+    means, log_stds = np.array([[mean]], np.float32), np.array([[log_std]], np.float32)
+    raw = draw_gaussian(means, log_stds, np.array([[noise]], np.float32))
+
+    found = gaussian_log_prob(raw, means, log_stds)
+
+    assert raw.dtype == found.dtype == np.float32
+    assert found[0, 0] == pytest.approx(normal_log_density(float(raw[0, 0]), mean, log_std), rel=1e-4, abs=1e-4)
+
+
+@given(raw=st.floats(-4, 4, width=32), mean=st.floats(-2, 2, width=32), log_std=st.floats(-2, 1, width=32))
+def test_tanh_gaussian_log_prob_has_the_correction(raw: float, mean: float, log_std: float) -> None:
+    """The density of tanh(u) is that of u divided by the derivative of tanh."""
+    arrays = [np.array([[value]], np.float32) for value in (raw, mean, log_std)]
+    expected = normal_log_density(raw, mean, log_std) - math.log(1 - math.tanh(raw) ** 2)
+
+    assert tanh_gaussian_log_prob(*arrays)[0, 0] == pytest.approx(expected, rel=1e-3, abs=1e-3)
+
+
+def test_tanh_gaussian_log_prob_survives_saturation() -> None:
+    """Where float32 tanh is exactly 1 the log-probability stays finite: about 2|u| - 2 log 2 more than the normal's."""
+    raw = np.array([[30.0, -30.0]], np.float32)
+    zeros = np.zeros((1, 2), np.float32)
+
+    correction = tanh_gaussian_log_prob(raw, zeros, zeros) - gaussian_log_prob(raw, zeros, zeros)
+    np.testing.assert_allclose(correction, 60 - 2 * math.log(2), rtol=1e-5)
+
+
+def test_the_mode_of_a_gaussian_is_its_mean() -> None:
+    """Without noise the draw is the mean, in an array of its own."""
+    mean = np.array([[1.5, -2.0]], np.float32)
+    raw = draw_gaussian(mean, np.zeros((1, 2), np.float32), None)
+
+    np.testing.assert_array_equal(mean, raw)
+    assert not np.shares_memory(raw, mean)
+
+
+def reference_log_softmax(logits: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+    """Log-probabilities of one branch in float64; forbidden choices have none."""
+    weights = np.where(allowed, np.exp(logits.astype(np.float64) - logits[allowed].max()), 0.0)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(weights / weights.sum()))
+
+
+@settings(max_examples=50)
+@given(
+    branches=st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple),
+    agents=st.integers(1, 4),
+    seed=st.integers(0, 2**32 - 1),
+    masked=st.booleans(),
+    greedy=st.booleans(),
+)
+def test_choices_and_log_probs_of_any_branches(
+    branches: tuple[int, ...], agents: int, seed: int, masked: bool, greedy: bool
+) -> None:
+    """Each branch gets an allowed choice, and its log-probability among the allowed ones; the mode is the likeliest."""
+    random = np.random.default_rng(seed)
+    size = sum(branches)
+    logits = random.normal(scale=5, size=(agents, size)).astype(np.float32)
+    allowed = np.ones((agents, size), bool)
+    if masked:
+        allowed = random.random((agents, size)) < 0.4
+        for begin in np.cumsum((0, *branches[:-1])):
+            allowed[:, begin] |= True
+    gumbel = None if greedy else random.gumbel(size=(agents, size)).astype(np.float32)
+
+    masks = allowed.astype(np.uint8) if masked else None
+    choices, log_prob = Categorical(branches, normalized=False).choose(logits, masks, gumbel)
+
+    assert choices.shape == log_prob.shape == (agents, len(branches))
+    assert (str(choices.dtype), str(log_prob.dtype)) == ("int32", "float32")
+    begin = 0
+    for branch, count in enumerate(branches):
+        for agent in range(agents):
+            part, free = logits[agent, begin : begin + count], allowed[agent, begin : begin + count]
+            choice = choices[agent, branch]
+            assert free[choice]
+            expected = reference_log_softmax(part, free)
+            assert log_prob[agent, branch] == pytest.approx(expected[choice], abs=1e-5)
+            if greedy:
+                assert expected[choice] == expected.max()
+        begin += count
+
+
+def test_normalized_logits_give_the_same_without_normalizing() -> None:
+    """The fast way agrees with the general one on log-probabilities."""
+    random = np.random.default_rng(0)
+    logits = random.normal(size=(16, 3)).astype(np.float32)
+    logits -= log_sum_exp(logits)[:, None]
+    gumbel = random.gumbel(size=(16, 3)).astype(np.float32)
+
+    slow = Categorical((3,), normalized=False).choose(logits, None, gumbel)
+    fast = Categorical((3,), normalized=True).choose(logits, None, gumbel)
+
+    np.testing.assert_array_equal(slow[0], fast[0])
+    np.testing.assert_allclose(slow[1], fast[1], atol=1e-6)
+
+
+def test_draws_have_the_frequencies_of_the_distribution() -> None:
+    """Gumbel-max over 200,000 draws: each frequency is within four standard deviations of its probability."""
+    draws = 200_000
+    probabilities = np.array([0.05, 0.5, 0.15, 0.3])
+    logits = np.log(probabilities).astype(np.float32)[None].repeat(draws, axis=0)
+    gumbel = np.random.default_rng(7).gumbel(size=(draws, 4)).astype(np.float32)
+
+    choices, _ = Categorical((4,), normalized=True).choose(logits, None, gumbel)
+
+    frequencies = np.bincount(choices[:, 0], minlength=4) / draws
+    tolerance = 4 * np.sqrt(probabilities * (1 - probabilities) / draws)
+    assert (np.abs(frequencies - probabilities) < tolerance).all()
+
+
+@pytest.mark.parametrize("greedy", [False, True])
+def test_a_forbidden_choice_is_never_picked(greedy: bool) -> None:
+    """Not even if the graph gives it the largest logit, gives the others nothing, or gives no number at all."""
+    random = np.random.default_rng(1)
+    masks = np.tile(np.array([[0, 1, 0]], np.uint8), (1000, 1))
+    gumbel = None if greedy else random.gumbel(size=(1000, 3)).astype(np.float32)
+    for row in ([50.0, -50.0, 50.0], [0.0, -1e8, 0.0], [0.0, -np.inf, 0.0], [np.inf, 0.0, np.nan]):
+        logits = np.tile(np.array([row], np.float32), (1000, 1))
+        choices, _ = Categorical((3,), normalized=True).choose(logits, masks, gumbel)
+        assert set(choices[:, 0].tolist()) == {1} or row[1] == -np.inf
+
+
+def test_log_sum_exp_does_not_overflow() -> None:
+    """Large logits are moved before the exponential; choices without probability count as nothing."""
+    logits = np.array([[1000.0, 1000.0], [-1000.0, -np.inf]], np.float32)
+
+    np.testing.assert_allclose(log_sum_exp(logits), [1000 + math.log(2), -1000], rtol=1e-6)

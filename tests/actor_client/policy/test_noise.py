@@ -1,0 +1,53 @@
+"""Random numbers of an actor: reproducible, different between actors, of the right distributions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from actor_client.policy.noise import Noise
+
+
+def numbers(run_seed: int, actor_index: int, steps: int = 3) -> list[float]:
+    """The first numbers of both kinds."""
+    noise = Noise(run_seed, actor_index, agents=2, continuous_size=1, logits_size=3)
+    return [float(part.sum()) for _ in range(steps) for part in (noise.normal(), noise.gumbel())]
+
+
+def test_the_same_actor_draws_the_same_and_another_does_not() -> None:
+    """Numbers follow from the run's seed and the actor's index alone."""
+    assert numbers(1, 0) == numbers(1, 0)
+    assert not set(numbers(1, 0)) & set(numbers(1, 1))
+    assert not set(numbers(1, 0)) & set(numbers(2, 0))
+
+
+def test_one_kind_does_not_depend_on_the_other() -> None:
+    """How many normal numbers were drawn does not change the Gumbel ones."""
+    one, other = (Noise(1, 0, agents=2, continuous_size=4, logits_size=3) for _ in range(2))
+    for _ in range(100):
+        one.normal()
+
+    for _ in range(100):
+        np.testing.assert_array_equal(one.gumbel(), other.gumbel())
+
+
+def test_shapes_and_moments() -> None:
+    """Each step has new numbers, [B, n] and [B, A]; mean and variance are those of the distributions."""
+    noise = Noise(3, 4, agents=16, continuous_size=2, logits_size=5)
+    normal = np.stack([noise.normal() for _ in range(1000)])
+    gumbel = np.stack([noise.gumbel() for _ in range(1000)])
+
+    assert (normal.shape, gumbel.shape) == ((1000, 16, 2), (1000, 16, 5))
+    assert {str(normal.dtype), str(gumbel.dtype)} == {"float32"}
+    assert len(np.unique(normal)) > 0.99 * normal.size
+    assert abs(normal.mean()) < 0.03
+    assert abs(normal.var() - 1) < 0.03
+    assert abs(gumbel.mean() - np.euler_gamma) < 0.03
+    assert abs(gumbel.var() - np.pi**2 / 6) < 0.05
+    assert np.isfinite(gumbel).all()
+
+
+def test_wide_actions_are_drawn_in_smaller_blocks() -> None:
+    """Any size works, also one larger than a block, and none."""
+    wide = Noise(1, 0, agents=3, logits_size=40_000)
+    assert not np.array_equal(wide.gumbel(), wide.gumbel())
+    assert Noise(1, 0, agents=3).normal().shape == (3, 0)

@@ -1,0 +1,260 @@
+"""Received policies are opened only if they are what was announced, and act as their distributions say."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from rollcast.enums import Distribution, PolicyFormat, Squash
+from rollcast.specs import ActionTransform, BehaviorSpec, ObservationSpec
+
+from actor_client.policy.noise import Noise
+from actor_client.policy.runner import Policy, PolicyUnusable
+from tests.actor_client.policy import models
+
+OBSERVATIONS = [np.random.default_rng(5).normal(size=(6, models.OBSERVED)).astype(np.float32)]
+
+
+def load(behavior: BehaviorSpec, model: onnx.ModelProto | None = None, **changes: Any) -> Policy:
+    """Opens a model under a description that fits but for the changes."""
+    description, payload = models.described(model or models.graph(behavior), behavior, **changes)
+    return Policy.load(description, payload, behavior)
+
+
+def noise_for(behavior: BehaviorSpec, agents: int = 6) -> Noise:
+    """Random numbers that fit."""
+    action = behavior.action
+    return Noise(1, 0, agents=agents, continuous_size=action.continuous_size, logits_size=action.mask_size)
+
+
+def linear(size: int, seed: int) -> Any:
+    """What the test graphs compute, in float64."""
+    return OBSERVATIONS[0].astype(np.float64) @ models.weights((models.OBSERVED, size), seed)
+
+
+def test_continuous_actions() -> None:
+    """Draws follow mean, log_std and the noise; log-probabilities are the Gaussian's; the transform comes last."""
+    behavior = models.spec(continuous=2)
+    actions = load(behavior).act(OBSERVATIONS, None, noise_for(behavior))
+
+    mean, log_std = linear(2, 1), linear(2, 2)
+    raw = mean + np.exp(log_std) * noise_for(behavior).normal()
+    assert actions.continuous is not None
+    assert actions.environment_continuous is not None
+    assert actions.discrete is None
+    np.testing.assert_allclose(actions.continuous, raw, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(actions.environment_continuous, raw.clip(-3, 3) / 3, rtol=1e-4, atol=1e-5)
+    expected = -((raw - mean) ** 2) / (2 * np.exp(2 * log_std)) - log_std - np.log(np.sqrt(2 * np.pi))
+    np.testing.assert_allclose(actions.log_prob, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_squashed_actions() -> None:
+    """A squashed Gaussian has the corrected log-probability and acts by tanh."""
+    behavior = models.spec(continuous=2)
+    policy = load(
+        behavior,
+        continuous_distribution=Distribution.TANH_GAUSSIAN,
+        action_transform=ActionTransform(Squash.TANH, (-2.0, 0.0), (2.0, 1.0)),
+    )
+    actions = policy.act(OBSERVATIONS, None, noise_for(behavior))
+    plain = load(behavior).act(OBSERVATIONS, None, noise_for(behavior))
+
+    assert actions.continuous is not None
+    assert actions.environment_continuous is not None
+    squashed = np.tanh(actions.continuous.astype(np.float64))
+    np.testing.assert_allclose(actions.environment_continuous, squashed * [2, 0.5] + [0, 0.5], rtol=1e-4, atol=1e-5)
+    moderate = np.abs(actions.continuous) < 3
+    difference = plain.log_prob - actions.log_prob
+    np.testing.assert_allclose(difference[moderate], np.log(1 - squashed[moderate] ** 2), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_discrete_actions(normalize: bool) -> None:
+    """Log-probabilities are those of each branch's softmax, whether or not the graph normalizes."""
+    behavior = models.spec(branches=(3, 2))
+    actions = load(behavior, models.graph(behavior, normalize=normalize)).act(OBSERVATIONS, None, noise_for(behavior))
+
+    assert actions.discrete is not None
+    assert actions.continuous is actions.environment_continuous is None
+    scores = linear(5, 3)
+    for branch, part in enumerate((scores[:, :3], scores[:, 3:])):
+        expected = part - np.log(np.exp(part).sum(axis=1, keepdims=True))
+        chosen = expected[np.arange(6), actions.discrete[:, branch]]
+        np.testing.assert_allclose(actions.log_prob[:, branch], chosen, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("in_graph", [True, False])
+def test_masks_hold_whether_or_not_the_graph_takes_them(in_graph: bool) -> None:
+    """Only allowed choices are made, with their probability among the allowed ones."""
+    behavior = models.spec(branches=(3, 2))
+    policy = load(behavior, models.graph(behavior, masked=in_graph))
+    masks = np.array([[1, 0, 1, 0, 1], [0, 1, 0, 1, 1]] * 3, np.uint8)
+    noise = noise_for(behavior)
+    scores = np.where(masks, linear(5, 3), -np.inf)[:, :3]
+    expected = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
+
+    for _ in range(100):
+        actions = policy.act(OBSERVATIONS, masks, noise)
+        assert actions.discrete is not None
+        assert masks[np.arange(6), actions.discrete[:, 0]].all()
+        assert masks[np.arange(6), 3 + actions.discrete[:, 1]].all()
+        chosen = expected[np.arange(6), actions.discrete[:, 0]]
+        np.testing.assert_allclose(actions.log_prob[:, 0], chosen, rtol=1e-4, atol=1e-4)
+
+    free = policy.act(OBSERVATIONS, None, noise)
+    assert np.isfinite(free.log_prob).all()
+
+
+def test_hybrid_actions() -> None:
+    """Continuous factors come first, then branches."""
+    behavior = models.spec(continuous=2, branches=(4,))
+    actions = load(behavior).act(OBSERVATIONS, None, noise_for(behavior))
+
+    assert actions.continuous is not None
+    assert actions.discrete is not None
+    assert (actions.continuous.shape, actions.discrete.shape, actions.log_prob.shape) == ((6, 2), (6, 1), (6, 3))
+    assert (actions.log_prob[:, 2] < 0).all()
+
+
+def test_a_deterministic_policy_takes_the_mode() -> None:
+    """The same observations give the same actions: the mean and the likeliest choices."""
+    behavior = models.spec(continuous=1, branches=(3,))
+    policy = load(behavior, deterministic=True)
+    noise = noise_for(behavior)
+
+    first, second = policy.act(OBSERVATIONS, None, noise), policy.act(OBSERVATIONS, None, noise)
+    assert first.continuous is not None
+    assert first.discrete is not None
+    np.testing.assert_array_equal(first.continuous, second.continuous)
+    np.testing.assert_allclose(first.continuous, linear(1, 1), rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(first.discrete[:, 0], linear(3, 3).argmax(axis=1))
+
+
+def test_earlier_actions_stay_as_they_were() -> None:
+    """What was returned is not overwritten by the next call, nor by a call for another number of agents."""
+    behavior = models.spec(continuous=2, branches=(3,))
+    policy, noise = load(behavior), noise_for(behavior)
+    first = policy.act(OBSERVATIONS, None, noise)
+    copies = [None if part is None else part.copy() for part in first]
+    policy.act([OBSERVATIONS[0] * 2], None, noise)
+    policy.act([OBSERVATIONS[0][:2]], None, noise_for(behavior, agents=2))
+
+    for part, copy in zip(first, copies, strict=True):
+        np.testing.assert_array_equal(part, copy)
+
+
+def test_bytes_of_pictures_are_passed_as_bytes() -> None:
+    """A uint8 observation reaches the graph in its type and shape."""
+    picture = ObservationSpec("camera", np.dtype(np.uint8), (2, 2, 1))
+    behavior = replace(models.spec(branches=(4,)), observations=(picture,))
+    nodes = [
+        helper.make_node("Flatten", ["obs_0"], ["flat"]),
+        helper.make_node("Cast", ["flat"], ["logits"], to=TensorProto.FLOAT),
+    ]
+    model = helper.make_model(
+        helper.make_graph(
+            nodes,
+            "bytes",
+            [helper.make_tensor_value_info("obs_0", TensorProto.UINT8, ["agents", 2, 2, 1])],
+            [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["agents", 4])],
+        ),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    policy = load(behavior, model, deterministic=True)
+    pictures = np.zeros((3, 2, 2, 1), np.uint8)
+    pictures.reshape(3, 4)[[0, 1, 2], [3, 0, 2]] = 255
+
+    actions = policy.act([pictures], None, noise_for(behavior, agents=3))
+    assert actions.discrete is not None
+    assert actions.discrete[:, 0].tolist() == [3, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sha256": bytes(32)}, "SHA-256"),
+        ({"size_bytes": 5}, "5 were announced"),
+        ({"memory_size": 8, "memory_stride": 4}, "without memory"),
+        ({"format": PolicyFormat.SAFETENSORS}, "runs ONNX"),
+        ({"continuous_distribution": Distribution.GAUSSIAN_CLIP3}, "continuous distribution"),
+        ({"discrete_distribution": Distribution.UNSPECIFIED}, "discrete distribution"),
+        ({"inputs": ("obs_0", "obs_1")}, "are announced"),
+        ({"inputs": ("obs_0", "action_masks")}, "its inputs are"),
+        ({"action_transform": ActionTransform(Squash.NONE, (0.0,), (1.0,))}, "1 bounds for 0 axes"),
+    ],
+)
+def test_a_description_that_does_not_fit_is_refused(changes: dict[str, Any], message: str) -> None:
+    """The reason is in the message, with the version, in one line."""
+    with pytest.raises(PolicyUnusable, match=message) as caught:
+        load(models.spec(branches=(3, 2)), **changes)
+    assert "policy Tiny version 7 of generation 3" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_graph_of_another_behavior_is_refused() -> None:
+    """Other shapes, outputs, types or fixed numbers of agents than the spec's are named."""
+    behavior = models.spec(branches=(3, 2))
+    for other, message in (
+        (models.graph(models.spec(branches=(3, 3))), "output logits has shape"),
+        (models.graph(models.spec(continuous=2)), "its outputs are"),
+    ):
+        with pytest.raises(PolicyUnusable, match=message):
+            load(behavior, other)
+    wide = replace(behavior, observations=(ObservationSpec("state", np.dtype(np.float32), (4,)),))
+    bytes_ = replace(behavior, observations=(ObservationSpec("state", np.dtype(np.uint8), (3,)),))
+    for wanted, message in ((wide, "input obs_0 has shape"), (bytes_, "input obs_0 is tensor.float.")):
+        with pytest.raises(PolicyUnusable, match=message):
+            load(wanted, models.graph(behavior))
+    fixed = models.graph(behavior)
+    fixed.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+    with pytest.raises(PolicyUnusable, match="input obs_0 has shape"):
+        load(behavior, fixed)
+
+
+def test_what_is_no_model_is_refused() -> None:
+    """Random bytes, a model with unknown operators and one with data in a file are not opened."""
+    behavior = models.spec(branches=(3, 2))
+    description, payload = models.described(models.graph(behavior), behavior)
+    for junk in (b"\x00\x01junk" * 10, b"", payload[: len(payload) // 2]):
+        fitting = replace(description, size_bytes=len(junk), sha256=hashlib.sha256(junk).digest())
+        with pytest.raises(PolicyUnusable):
+            Policy.load(fitting, junk, behavior)
+
+    unknown = models.graph(behavior)
+    unknown.graph.node[0].op_type = "Telepathy"
+    with pytest.raises(PolicyUnusable, match=r"ONNX Runtime cannot open it.*Telepathy"):
+        load(behavior, unknown)
+
+    outside = models.graph(behavior)
+    outside.graph.initializer[0].data_location = TensorProto.EXTERNAL
+    with pytest.raises(PolicyUnusable, match="file beside the model"):
+        load(behavior, outside)
+
+
+def test_outputs_that_are_not_finite_are_refused() -> None:
+    """A policy that answers zeros with infinities would poison everything it records."""
+    behavior = models.spec(continuous=1)
+    with pytest.raises(PolicyUnusable, match="output mean is not finite"):
+        load(behavior, models.graph(behavior, bias=float("inf")))
+
+
+def test_a_graph_that_fails_while_acting_is_one_error() -> None:
+    """A fault that only some observations bring out has the version in its message, and no traceback of its own."""
+    behavior = models.spec(branches=(3,))
+    model = models.graph(behavior)
+    # Looks up the observation in a table of one entry: the zeros of the first run are in it, and little else.
+    model.graph.node[-1].output[0] = "logits_before"
+    model.graph.initializer.append(helper.make_tensor("table", TensorProto.FLOAT, [1], [0.0]))
+    model.graph.node.append(helper.make_node("Cast", ["obs_0"], ["index"], to=TensorProto.INT64))
+    model.graph.node.append(helper.make_node("Gather", ["table", "index"], ["found"]))
+    model.graph.node.append(helper.make_node("Add", ["logits_before", "found"], ["logits"]))
+    policy = load(behavior, model)
+
+    with pytest.raises(PolicyUnusable, match="policy Tiny version 7: ONNX Runtime cannot run it"):
+        policy.act([OBSERVATIONS[0] * 100], None, noise_for(behavior))

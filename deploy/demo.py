@@ -84,7 +84,8 @@ def train(parsed: argparse.Namespace, processes: contextlib.ExitStack) -> int:
     run_id = f"demo-{parsed.seed}"
     folder = parsed.results_dir / run_id
     before = _version(folder / "address.json")
-    serve = ["rollcast-learner", "serve", os.path.relpath(RUN_FILE), "--run-id", run_id, "--force"]
+    run_file = min(str(RUN_FILE), os.path.relpath(RUN_FILE), key=len)
+    serve = ["rollcast-learner", "serve", run_file, "--run-id", run_id, "--force"]
     serve += ["--results-dir", str(parsed.results_dir), "--seed", str(parsed.seed), "--address", "127.0.0.1:0"]
     learner = processes.enter_context(running([*serve, *parsed.learner_arguments], LEARNER_GRACE_SECONDS))
     address = wait_for_address(learner, folder / "address.json", before)

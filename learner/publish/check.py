@@ -1,0 +1,149 @@
+"""Does the exported policy compute what the network computes? Asked once at start, with everything changed at random.
+
+A weight that was folded into a constant, a normalizer that was frozen, a batch size that was traced as a number: none
+of these shows until the second version, and then as a policy that learns nothing. So every parameter and buffer gets
+other values before the comparison.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rollcast.specs import BehaviorSpec, ObservationKind, ObservationSpec
+from torch import Tensor
+
+from learner.exits import ExitCode, UserError
+from learner.networks.policy import PolicyNetwork
+from learner.publish.describe import input_names, output_names
+from learner.publish.graph import call, tensors_of
+
+RELATIVE_TOLERANCE = 1e-4
+ABSOLUTE_TOLERANCE = 1e-5
+BATCH_SIZES = (1, 7)
+
+State = Mapping[str, Tensor]
+
+
+class PolicyCheckFailed(UserError):  # noqa: N818 - after its exit code
+    """The exported policy differs from the network; nothing is published."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ExitCode.POLICY_CHECK_FAILED, message)
+
+
+def check_export(network: PolicyNetwork, render: Callable[[State], bytes], seed: int = 0) -> None:
+    """Compares the rendered policy in ONNX Runtime with the network in torch, for a random state and random inputs.
+
+    Args:
+        network: on any device; it is not changed.
+        render: makes the policy file of a state.
+        seed: of state and inputs.
+
+    Raises:
+        PolicyCheckFailed: an output differs, or the file cannot be run; the message names the output and by how much.
+    """
+    network = copy.deepcopy(network).cpu().eval()
+    random = np.random.default_rng(seed)
+    state = random_state(tensors_of(network), {name for name, _ in network.named_buffers()}, random)
+    network.load_state_dict(state)
+    names = output_names(network.spec, network.memory_size)
+    try:
+        session = open_session(render(state))
+        for batch_size in BATCH_SIZES:
+            feed = random_inputs(network.spec, network.memory_size, batch_size, random)
+            with torch.no_grad():
+                expected = call(network, [torch.from_numpy(value) for value in feed.values()])
+            found = session.run(list(names), feed)
+            for name, ours, theirs in zip(names, expected, found, strict=True):
+                _compare(name, batch_size, ours.detach().numpy(), theirs)
+    except UserError:
+        raise
+    except Exception as error:  # ONNX Runtime's errors have no common base of their own
+        raise PolicyCheckFailed(f"the exported policy of {network.spec.name!r} cannot be run: {error}") from error
+
+
+def open_session(payload: bytes) -> Any:
+    """Opens a policy as an actor does: one thread that does not spin."""
+    import onnxruntime  # noqa: PLC0415 - takes a quarter of a second to import
+
+    runtime: Any = onnxruntime  # it has no types
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3  # errors
+    for pool in ("intra", "inter"):
+        options.add_session_config_entry(f"session.{pool}_op.allow_spinning", "0")
+    return runtime.InferenceSession(payload, options, providers=["CPUExecutionProvider"])
+
+
+def random_state(state: State, buffers: set[str], random: np.random.Generator) -> dict[str, Tensor]:
+    """Changes every parameter and every buffer of numbers; whole numbers stay, for they may be positions.
+
+    Buffers that are not negative stay so, and none becomes zero (a standard deviation must not). Parameters shrink on the
+    whole: in a deep tower numbers would else grow until rounding alone exceeds the tolerance.
+    """
+    changed = {}
+    for name, value in state.items():
+        if not value.is_floating_point():
+            changed[name] = value.clone()
+            continue
+        if name in buffers:
+            factor, shift = random.uniform(0.5, 1.5, value.shape), random.uniform(0.1, 0.5, value.shape)
+        else:
+            fan_in = value.numel() / value.shape[0] if value.dim() > 1 else 1.0
+            factor = random.uniform(0.3, 0.9, value.shape)
+            shift = random.standard_normal(value.shape) * 0.2 / math.sqrt(fan_in)
+        changed[name] = value * torch.as_tensor(factor, dtype=value.dtype) + torch.as_tensor(shift, dtype=value.dtype)
+    return changed
+
+
+def random_inputs(
+    spec: BehaviorSpec, memory_size: int, batch_size: int, random: np.random.Generator
+) -> dict[str, NDArray[Any]]:
+    """Makes observations of wire types, masks that allow something in each branch, and memory, by input name."""
+    values: list[NDArray[Any]] = [_random_observation(item, batch_size, random) for item in spec.observations]
+    if spec.action.discrete_branches:
+        values.append(_random_masks(spec.action.discrete_branches, batch_size, random))
+    if memory_size:
+        values.append(random.standard_normal((batch_size, memory_size)).astype(np.float32))
+    return dict(zip(input_names(spec, memory_size), values, strict=True))
+
+
+def _random_observation(spec: ObservationSpec, batch_size: int, random: np.random.Generator) -> NDArray[Any]:
+    shape = (batch_size, *spec.shape)
+    if spec.kind is ObservationKind.CATEGORICAL:
+        return random.integers(0, np.asarray(spec.categories), shape).astype(spec.dtype)
+    if spec.dtype.kind == "f":
+        return (random.standard_normal(shape) * (spec.scale or 1.0)).astype(spec.dtype)
+    if spec.dtype.kind == "b":
+        return random.integers(0, 2, shape).astype(spec.dtype)
+    # Of the size of 1 for the network: far from it, rounding alone can exceed the tolerance.
+    highest = max(3, int(min(spec.scale, np.iinfo(spec.dtype).max)))
+    return random.integers(0 if spec.dtype.kind == "u" else -highest, highest + 1, shape).astype(spec.dtype)
+
+
+def _random_masks(branches: tuple[int, ...], batch_size: int, random: np.random.Generator) -> NDArray[np.float32]:
+    masks = []
+    for choices in branches:
+        mask = random.integers(0, 2, (batch_size, choices))
+        mask[np.arange(batch_size), random.integers(0, choices, batch_size)] = 1
+        masks.append(mask)
+    return np.concatenate(masks, axis=1).astype(np.float32)
+
+
+def _compare(name: str, batch_size: int, expected: NDArray[Any], found: NDArray[Any]) -> None:
+    where = f"the exported policy differs from the network in the output {name!r} at batch size {batch_size}"
+    if found.shape != expected.shape:
+        raise PolicyCheckFailed(f"{where}: its shape is {list(found.shape)}, it should be {list(expected.shape)}")
+    if np.allclose(found, expected, rtol=RELATIVE_TOLERANCE, atol=ABSOLUTE_TOLERANCE):
+        return
+    worst = float(np.abs(found.astype(np.float64) - expected.astype(np.float64)).max())
+    raise PolicyCheckFailed(
+        f"{where}: by up to {worst:.3g}, more than {RELATIVE_TOLERANCE:g} relative and {ABSOLUTE_TOLERANCE:g} absolute. "
+        "Actors would not act by what is trained, so nothing is published; please report the network settings"
+    )

@@ -1,0 +1,108 @@
+"""Takes a trainer's policies to the store: exported and verified once, spliced for each version."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Protocol
+
+import structlog
+from rollcast.enums import Squash
+from torch import Tensor
+
+from learner.networks.policy import PolicyNetwork
+from learner.publish.describe import describe
+from learner.publish.onnx import PolicyExporter
+from learner.publish.store import PolicyStore, StoredPolicy
+
+log = structlog.get_logger(__name__)
+
+
+class Progress(Protocol):
+    """What a header says of its version's training."""
+
+    @property
+    def version(self) -> int:
+        """Completed updates."""
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Gradient steps."""
+
+    @property
+    def env_steps_trained(self) -> int:
+        """Environment steps in completed updates."""
+
+
+class PolicyPublisher:
+    """Publishes the versions of one behavior.
+
+    Args:
+        store: where they go.
+        behavior_index: the behavior's number in this run.
+        generation: the learner's start.
+        deterministic: actors take the mode of the distribution.
+        squash: what is done to a continuous draw first.
+        memory_stride: rows between two records of memory.
+    """
+
+    def __init__(
+        self,
+        store: PolicyStore,
+        *,
+        behavior_index: int,
+        generation: int,
+        deterministic: bool = False,
+        squash: Squash = Squash.CLIP3_DIV3,
+        memory_stride: int = 0,
+    ) -> None:
+        self._store = store
+        self._behavior_index = behavior_index
+        self._generation = generation
+        self._deterministic = deterministic
+        self._squash = squash
+        self._memory_stride = memory_stride
+        self._exporter: PolicyExporter | None = None
+
+    def attach(self, network: PolicyNetwork) -> None:
+        """Exports the network's graph and verifies it, before the first version.
+
+        Raises:
+            PolicyCheckFailed: the exported policy does not compute what the network computes.
+        """
+        began = time.monotonic()
+        template = describe(
+            network,
+            behavior_index=self._behavior_index,
+            generation=self._generation,
+            deterministic=self._deterministic,
+            squash=self._squash,
+            memory_stride=self._memory_stride,
+        )
+        exporter = PolicyExporter(network, template)
+        exporter.verify()
+        self._exporter = exporter
+        seconds = round(time.monotonic() - began, 2)
+        log.info("the policy is exported and verified", behavior=template.behavior, seconds=seconds)
+
+    def publish(self, state: Mapping[str, Tensor], progress: Progress) -> None:
+        """Makes a version available to actors.
+
+        Args:
+            state: the network's ``state_dict``, on any device.
+            progress: the numbers of its header.
+
+        Raises:
+            RuntimeError: no network was attached.
+            UserError: a weight is not finite.
+            VersionOrderError: the version is not newer than the last one.
+        """
+        if self._exporter is None:
+            raise RuntimeError("publish was called before attach")
+        description, payload = self._exporter.render_version(
+            state,
+            version=progress.version,
+            optimizer_steps=progress.optimizer_steps,
+            env_steps_trained=progress.env_steps_trained,
+        )
+        self._store.publish(StoredPolicy(description, payload))

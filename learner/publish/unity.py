@@ -1,0 +1,163 @@
+"""The model that Unity loads: one ONNX file with the action sampling inside, as ML-Agents' packages expect it.
+
+Unlike the policy that actors run, it takes every observation as float32, samples actions in the graph, and keeps to
+old operators (opset 9, IR version 4), which is what Unity's importers read.
+
+What it outputs is in Unity's convention: continuous actions in [-1, 1], ``clip(draw, -3, 3) / 3`` or ``tanh(draw)``. For
+an environment that brought bounds of its own (a gymnasium ``Box``) whoever loads the model maps [-1, 1] onto them.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from rollcast.enums import ObservationKind, Squash
+from rollcast.specs import ObservationSpec
+from torch import Tensor, nn
+
+from learner.files import write_file
+from learner.networks.policy import PolicyNetwork
+from learner.publish.describe import input_names
+from learner.publish.graph import declare, trace
+
+OPSET = 9
+IR_VERSION = 4  # the lowest that knows opset 9, and that lets initializers not be inputs
+API_VERSION = 3.0
+"""Of ML-Agents' model format; its packages accept 2 and 3."""
+
+
+class ExportFailed(Exception):  # noqa: N818 - it says what happened
+    """The model could not be exported or written; training can go on."""
+
+
+def export_unity(network: PolicyNetwork, path: Path, *, squash: Squash = Squash.CLIP3_DIV3) -> None:
+    """Writes the model, whole or not at all.
+
+    Args:
+        network: what acts; on any device, not changed.
+        path: the file.
+        squash: how a continuous draw becomes an action in [-1, 1]; NONE leaves it as it is.
+
+    Raises:
+        ExportFailed: an operator cannot be expressed, the disk is full, ... It is the only exception.
+    """
+    try:
+        write_file(path, render_unity(network, squash))
+    except Exception as error:
+        raise ExportFailed(f"no model for Unity at {path}: {type(error).__name__}: {error}") from error
+
+
+def render_unity(network: PolicyNetwork, squash: Squash = Squash.CLIP3_DIV3) -> bytes:
+    """Makes the bytes of the model; see `export_unity`.
+
+    Inputs: ``obs_i`` ``[batch, *shape]``, ``action_masks`` ``[batch, sum(branches)]`` with discrete actions,
+    ``recurrent_in`` ``[batch, 1, memory]`` with memory; all float32. A picture whose wire type is a byte is given as
+    Unity gives pictures, from 0 to 1.
+    """
+    import onnx  # noqa: PLC0415 - takes a third of a second, and only a checkpoint needs it
+
+    network = copy.deepcopy(network).cpu().eval()
+    wrapper = _UnityModel(network, squash)
+    values = wrapper.example()
+    outputs = wrapper.output_names()
+    batched = {*values, *(name for name in outputs if name.endswith(("_actions", "recurrent_out")))}
+    with torch.no_grad():
+        model = trace(wrapper, values, outputs, opset=OPSET, batched=batched)
+        results = dict(zip(outputs, wrapper(*values.values()), strict=True))
+    declare(model.graph.input, values, batched=batched)
+    declare(model.graph.output, results, batched=batched)
+    model.ir_version = IR_VERSION
+    model.producer_name, model.producer_version = "rollcast", ""
+    onnx.checker.check_model(model)
+    return bytes(model.SerializeToString())
+
+
+class _UnityModel(nn.Module):
+    """A policy network with Unity's inputs and outputs.
+
+    Args:
+        network: on the CPU.
+        squash: how a continuous draw becomes an action.
+    """
+
+    version_number: Tensor
+    memory_size: Tensor
+    continuous_shape: Tensor
+    discrete_shape: Tensor
+
+    def __init__(self, network: PolicyNetwork, squash: Squash) -> None:
+        super().__init__()
+        self.network = network
+        self._squash = squash
+        action = network.spec.action
+        # Unity reads them as tensors of floats.
+        self.register_buffer("version_number", torch.tensor([API_VERSION]))
+        self.register_buffer("memory_size", torch.tensor([float(network.memory_size)]))
+        self.register_buffer("continuous_shape", torch.tensor([float(action.continuous_size)]))
+        self.register_buffer("discrete_shape", torch.tensor([[float(size) for size in action.discrete_branches]]))
+
+    def example(self) -> dict[str, Tensor]:
+        """Makes the inputs of a batch of two, by name."""
+        spec, memory = self.network.spec, self.network.memory_size
+        values = [torch.zeros(2, *observation.shape) for observation in spec.observations]
+        if spec.action.discrete_branches:
+            values.append(torch.ones(2, sum(spec.action.discrete_branches)))
+        if memory:
+            values.append(torch.zeros(2, 1, memory))
+        return dict(zip(input_names(spec, memory), values, strict=True))
+
+    def output_names(self) -> list[str]:
+        """Returns the outputs in ML-Agents' order."""
+        names = ["version_number", "memory_size"]
+        for kind, present in (
+            ("continuous", self.network.spec.action.continuous_size),
+            ("discrete", self.network.spec.action.discrete_branches),
+        ):
+            if present:
+                names += [f"{kind}_actions", f"{kind}_action_output_shape", f"deterministic_{kind}_actions"]
+        return [*names, "recurrent_out"] if self.network.memory_size else names
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Takes the inputs of `example`, returns what `output_names` lists."""
+        spec = self.network.spec
+        rest = list(inputs)
+        observations = [_as_on_the_wire(rest.pop(0), observation) for observation in spec.observations]
+        masks = rest.pop(0) if spec.action.discrete_branches else None
+        memory = rest.pop(0).squeeze(1) if self.network.memory_size else None
+        mean, log_std, logits, memory_out = self.network(observations, masks, memory)
+        outputs = [self.version_number, self.memory_size]
+        if mean is not None:
+            draw = mean + torch.exp(log_std) * torch.randn_like(mean)
+            outputs += [self._squashed(draw), self.continuous_shape, self._squashed(mean)]
+        if logits is not None:
+            branches = logits.split(list(spec.action.discrete_branches), dim=1)
+            outputs += [_sampled(branches), self.discrete_shape, _most_likely(branches)]
+        if memory_out is not None:
+            outputs.append(memory_out.unsqueeze(1))
+        return tuple(outputs)
+
+    def _squashed(self, draw: Tensor) -> Tensor:
+        if self._squash is Squash.CLIP3_DIV3:
+            return torch.clamp(draw, -3.0, 3.0) / 3.0
+        return torch.tanh(draw) if self._squash is Squash.TANH else draw
+
+
+def _as_on_the_wire(observation: Tensor, spec: ObservationSpec) -> Tensor:
+    """Takes an observation from Unity's floats to what the network expects of the wire."""
+    if spec.kind is ObservationKind.CATEGORICAL:
+        return observation.to(torch.int64)
+    if spec.kind is ObservationKind.IMAGE and spec.dtype.kind in "iu" and spec.scale:
+        return observation * spec.scale  # the network divides by it
+    return observation
+
+
+def _sampled(branches: Sequence[Tensor]) -> Tensor:
+    """Draws an action of each branch from log-probabilities ``[B, choices]``: ``[B, branches]`` int64."""
+    return torch.cat([torch.multinomial(torch.exp(branch), 1) for branch in branches], dim=1)
+
+
+def _most_likely(branches: Sequence[Tensor]) -> Tensor:
+    return torch.cat([torch.argmax(branch, dim=1, keepdim=True) for branch in branches], dim=1)

@@ -1,0 +1,139 @@
+"""The check at start: what would go wrong in silence is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from torch import Tensor
+
+from learner.exits import ExitCode
+from learner.networks.policy import PolicyNetwork
+from learner.publish.check import PolicyCheckFailed, check_export, random_inputs, random_state
+from learner.publish.describe import describe
+from learner.publish.onnx import PolicyExporter
+from learner.settings.network import NetworkSettings
+
+SPEC = BehaviorSpec(
+    "Walker",
+    (ObservationSpec("vector", np.dtype("float32"), (5,)),),
+    ActionSpec(continuous_size=2, discrete_branches=(3, 2)),
+)
+SETTINGS = NetworkSettings(hidden_units=8, normalize=True)
+
+
+def exporter_of(network: PolicyNetwork) -> PolicyExporter:
+    """Exports a network."""
+    return PolicyExporter(network, describe(network, behavior_index=0, generation=1))
+
+
+class FrozenWeight(PolicyNetwork):
+    """Its mean has a factor that is traced as a number."""
+
+    def forward(self, observations: Any, action_masks: Any = None, recurrent_in: Any = None) -> Any:
+        """Reads a weight with Python."""
+        layer: Any = self.get_submodule("body.layers.0")
+        mean, *others = super().forward(observations, action_masks)
+        assert mean is not None
+        return (mean * float(layer.bias.sum() + 1.0), *others)
+
+
+class FrozenNormalizer(PolicyNetwork):
+    """Its observations are shifted by a statistic that is traced as a number."""
+
+    def forward(self, observations: Any, action_masks: Any = None, recurrent_in: Any = None) -> Any:
+        """Reads a buffer with Python."""
+        normalizer: Any = self.get_submodule("body.encoder.encoders.0.normalizer")
+        return super().forward([observations[0] - float(normalizer.mean[0])], action_masks)
+
+
+class FrozenBatch(PolicyNetwork):
+    """Its batch size is traced as a number."""
+
+    def forward(self, observations: Any, action_masks: Any = None, recurrent_in: Any = None) -> Any:
+        """Writes the batch size down."""
+        mean, log_std, logits, memory = super().forward(observations, action_masks)
+        assert log_std is not None
+        return (mean, log_std.expand(int(observations[0].shape[0]), 2), logits, memory)
+
+
+class FrozenMasks(PolicyNetwork):
+    """Looks at its masks with Python, and so does not look at them in the graph."""
+
+    def forward(self, observations: Any, action_masks: Any = None, recurrent_in: Any = None) -> Any:
+        """Skips the masks when they allow everything."""
+        return super().forward(observations, None if bool(action_masks.bool().all()) else action_masks)
+
+
+@pytest.mark.parametrize(
+    ("network_type", "named"),
+    [
+        (FrozenWeight, "'mean' at batch size 1: by up to"),
+        (FrozenNormalizer, "by up to"),
+        (FrozenMasks, "'logits' at batch size"),
+        (FrozenBatch, "."),
+    ],
+)
+def test_what_was_frozen_while_tracing_is_found(network_type: type[PolicyNetwork], named: str) -> None:
+    """A weight, statistic, mask or batch size that became a constant is an error; its output is named."""
+    torch.manual_seed(0)
+    exporter = exporter_of(network_type(SPEC, SETTINGS))
+    with pytest.raises(PolicyCheckFailed, match=named) as caught:
+        exporter.verify()
+    assert caught.value.exit_code == ExitCode.POLICY_CHECK_FAILED
+
+
+@pytest.mark.parametrize("entry", sorted(PolicyNetwork(SPEC, SETTINGS).state_dict()))
+def test_every_entry_matters(entry: str) -> None:
+    """A file in which any one parameter or buffer is still the old one is found out."""
+    network = PolicyNetwork(SPEC, SETTINGS)
+    exporter = exporter_of(network)
+    old = {name: value.clone() for name, value in network.state_dict().items()}
+
+    def stale(state: Mapping[str, Tensor]) -> bytes:
+        return exporter.render({**state, entry: old[entry]})
+
+    with pytest.raises(PolicyCheckFailed, match="differs from the network in the output"):
+        check_export(network, stale)
+
+
+@pytest.mark.parametrize(
+    "render",
+    [lambda state: b"", lambda state: b"no model", lambda state: 1 / 0],
+    ids=["empty", "foreign", "failing"],
+)
+def test_a_file_that_cannot_be_run_is_said_to_be_so(render: Callable[[Any], bytes]) -> None:
+    """Whatever ONNX Runtime says about a file, it comes as one error with the behavior's name."""
+    with pytest.raises(PolicyCheckFailed, match="'Walker' cannot be run"):
+        check_export(PolicyNetwork(SPEC, SETTINGS), render)
+
+
+def test_random_states_keep_what_must_be_kept() -> None:
+    """Every number changes, whole numbers stay, and statistics that are not negative stay positive."""
+    network = PolicyNetwork(SPEC, SETTINGS)
+    network.register_buffer("positions", torch.arange(4))
+    state = network.state_dict()
+    buffers = {name for name, _ in network.named_buffers()}
+    changed = random_state(state, buffers, np.random.default_rng(0))
+    assert changed.keys() == state.keys()
+    assert torch.equal(changed["positions"], torch.arange(4))
+    for name, value in state.items():
+        if value.is_floating_point():
+            assert (changed[name] != value).all(), name
+            assert changed[name].dtype == value.dtype
+        if name in buffers and name != "positions":
+            assert (changed[name] > 0).all(), name
+
+
+def test_random_masks_leave_a_choice_and_forbid_some() -> None:
+    """Each branch of each row allows something; over some rows everything is forbidden once."""
+    masks = random_inputs(SPEC, 0, 50, np.random.default_rng(0))["action_masks"]
+    assert masks.dtype == np.float32
+    assert set(np.unique(masks)) == {0.0, 1.0}
+    assert (masks[:, :3].sum(1) >= 1).all()
+    assert (masks[:, 3:].sum(1) >= 1).all()
+    assert (masks.min(0) == 0).all()

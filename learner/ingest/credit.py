@@ -4,9 +4,14 @@ A grant is absolute and cumulative over a session, and never falls. It has three
 
     granted = settled + allowance + reserved
 
-*settled* is what the session produced and is off its hands: received, or given up by the actor. The *allowance* is
-always there, so that an actor can finish the segments that its agents are in; without it, open segments that nobody can
-complete would fill the limit for good. What lies above is *reserved* from the limit that all sessions share.
+*settled* is what the session produced and is off its hands: received, or given up by the actor. The *allowance* covers
+the segments that its agents are in; without it, open segments that nobody can complete would fill the limit for good.
+What lies above is *reserved* from the limit that all sessions share.
+
+While the limit is passed nothing is granted, the allowance neither: what was sent would renew it with each chunk, and
+actors would run ahead without end. Nobody is stuck by this, because a limit is more than what a trainer needs for its
+next turn; the turn makes room. So what is unsettled, at the learner and at its actors, stays within the limit and one
+allowance for each session.
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ class Share:
 
     Attributes:
         settled: produced and off the actor's hands, cumulative.
-        allowance: what it may always have open.
+        allowance: what it may have open beside its part of the limit.
         granted: the last grant, cumulative.
     """
 
@@ -72,9 +77,11 @@ def step_allowance(agents: int, time_horizon: int) -> int:
 def grant(common: Common, share: Share) -> int:
     """Returns the new cumulative grant of a session.
 
-    It is at least the old one and at least settled + allowance. Above that it grows towards a fair reserve, by no more
-    than what is free: so unsettled + reserved never passes the limit through a grant.
+    It is at least the old one, and while the limit is not passed at least settled + allowance. Above that it grows
+    towards a fair reserve, by no more than what is free: so unsettled + reserved never passes the limit through a grant.
     """
+    if common.unsettled > common.limit:
+        return min(MAX_GRANT, share.granted)
     free = max(0, common.limit - common.unsettled - common.reserved)
     extra = min(free, max(0, common.fair - share.reserved))
     return min(MAX_GRANT, max(share.granted, share.settled + share.allowance) + extra)
@@ -83,8 +90,8 @@ def grant(common: Common, share: Share) -> int:
 def is_worth_sending(common: Common, share: Share) -> bool:
     """Says whether a grant is worth a message of its own.
 
-    Acks carry grants anyway, and after an ack no actor is stuck; a message without an ack is for speed, so that small
-    growth waits for the next ack. A session with nothing in reserve gets whatever there is.
+    Acks carry grants anyway, so that small growth waits for the next ack. A session with nothing in reserve may be
+    waiting, and gets whatever there is.
     """
     growth = grant(common, share) - share.granted
     quantum = 1 if share.reserved == 0 else max(1, common.fair // 4)

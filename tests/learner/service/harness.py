@@ -12,16 +12,7 @@ from typing import Any
 
 import grpc
 import numpy as np
-from learner.ingest.behaviors import Behavior, BehaviorTable
-from learner.ingest.ledger import Ledger
-from learner.ingest.queue import Pace
-from learner.ingest.sessions import SessionTable
-from learner.ingest.snapshot import restore
-from learner.observe.view import RunState, RunView
-from learner.publish.store import PolicyStore, StoredPolicy
-from learner.service.run_info import RunInfo
-from learner.service.server import LearnerServer
-from learner.settings.run import RunOptions
+import numpy.typing as npt
 from rollcast.channels import channel_options
 from rollcast.enums import ColumnRole, Distribution, SegmentEnd
 from rollcast.errors import WireError, from_rpc_error
@@ -37,6 +28,17 @@ from rollcast.v1 import (
     trajectory_pb2,
     trajectory_pb2_grpc,
 )
+
+from learner.ingest.behaviors import Behavior, BehaviorTable
+from learner.ingest.ledger import Ledger
+from learner.ingest.queue import Pace
+from learner.ingest.sessions import SessionTable
+from learner.ingest.snapshot import restore
+from learner.observe.view import RunState, RunView
+from learner.publish.store import PolicyStore, StoredPolicy
+from learner.service.run_info import RunInfo
+from learner.service.server import LearnerServer
+from learner.settings.run import RunOptions
 
 NAME = "CartPole"
 SECONDS = 20.0
@@ -66,7 +68,7 @@ def make_spec(name: str = NAME, size: int = 4) -> BehaviorSpec:
 
 def make_chunk(rows: int = 3, *, sequence: int = 1, generation: int = 1, size: int = 4, **changes: Any) -> Chunk:
     """A chunk of one segment."""
-    columns = {
+    columns: dict[str, npt.NDArray[Any]] = {
         "obs/state": np.ones((rows, size), np.float32),
         "discrete_action": np.zeros((rows, 1), np.int32),
         "log_prob": np.full((rows, 1), -0.7, np.float32),
@@ -160,6 +162,7 @@ class Learner:
         assignment: policy_pb2.Assignment | None = None,
     ) -> None:
         self.options = options
+        self.expected_incidents = 0
         self.ledger = Ledger()
         self.behaviors = BehaviorTable(options, self.ledger)
         self.sessions = SessionTable(self.behaviors, self.ledger, generation=generation)
@@ -192,22 +195,17 @@ class Learner:
         """Sets the pace of the first behavior, as its trainer would."""
         self.behavior.queue.set_pace(Pace(**values))
 
-    def close(self) -> None:
-        """Frees the sockets of the wakeups."""
-        self.behaviors.to_service.close()
-        self.store.wakeup.close()
-
 
 @asynccontextmanager
 async def running(options: RunOptions | None = None, **parts: Any) -> AsyncIterator[Learner]:
-    """A learner's service that listens, for the time of a block."""
+    """A learner's service that listens, for the time of a block, and must not fail unexpectedly in it."""
     learner = Learner(options or make_options(), **parts)
     try:
         await learner.server.start()
         yield learner
     finally:
         await learner.server.stop()
-        learner.close()
+    assert learner.server.incidents == learner.expected_incidents
 
 
 class Upload:
@@ -308,7 +306,11 @@ class Actor:
 
     async def open(self, **request: Any) -> session_pb2.OpenSessionResponse:
         """Opens a session; keyword arguments replace fields of the request."""
-        fields = {"protocol_revision": 1, "actor_name": self.name, "instance_id": self.instance_id} | request
+        fields: dict[str, Any] = {
+            "protocol_revision": 1,
+            "actor_name": self.name,
+            "instance_id": self.instance_id,
+        } | request
         response = await self.call(self.sessions.OpenSession, session_pb2.OpenSessionRequest(**fields))
         assert isinstance(response, session_pb2.OpenSessionResponse)
         self.session_id, self.epoch = response.session_id, response.epoch
@@ -380,7 +382,7 @@ async def read_policy(call: Any) -> tuple[policy_pb2.PolicyHeader, bytes]:
 async def eventually(condition: Callable[[], bool]) -> None:
     """Waits until a condition holds."""
     async with asyncio.timeout(SECONDS):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event
             await asyncio.sleep(0.005)
 
 

@@ -54,16 +54,19 @@ async def test_bad_openings_are_refused(fields: dict[str, object], reason: str) 
 @async_test
 async def test_a_full_learner_says_when_to_come_back() -> None:
     """Above max_sessions an opening is refused with the limit and a time to wait."""
-    async with running(make_options(max_sessions=1)) as learner:
-        async with Actor(learner.server.port, "a") as first, Actor(learner.server.port, "b") as second:
-            await first.open()
-            error = await failure(second.open())
-            assert error.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-            assert error.reason == "TOO_MANY_SESSIONS"
-            assert error.retry_after_seconds is not None
-            assert error.metadata["max_sessions"] == "1"
-            await first.close()
-            await second.open()
+    async with (
+        running(make_options(max_sessions=1)) as learner,
+        Actor(learner.server.port, "a") as first,
+        Actor(learner.server.port, "b") as second,
+    ):
+        await first.open()
+        error = await failure(second.open())
+        assert error.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert error.reason == "TOO_MANY_SESSIONS"
+        assert error.retry_after_seconds is not None
+        assert error.metadata["max_sessions"] == "1"
+        await first.close()
+        await second.open()
 
 
 @async_test
@@ -82,16 +85,19 @@ async def test_declaration_answers_with_the_run_file() -> None:
 @async_test
 async def test_spec_mismatch_shows_both_sides() -> None:
     """An actor whose spec differs from the run's first one is told what differs, with both sides."""
-    async with running() as learner:
-        async with Actor(learner.server.port, "a") as first, Actor(learner.server.port, "b") as second:
-            await first.open()
-            await first.declare()
-            await second.open()
-            error = await failure(second.declare(make_spec(size=6)))
-            assert error.code is grpc.StatusCode.FAILED_PRECONDITION
-            assert error.reason == "SPEC_MISMATCH"
-            assert "obs/state: run float32[4], actor float32[6]" in error.message
-            assert error.metadata["differences"] in error.message
+    async with (
+        running() as learner,
+        Actor(learner.server.port, "a") as first,
+        Actor(learner.server.port, "b") as second,
+    ):
+        await first.open()
+        await first.declare()
+        await second.open()
+        error = await failure(second.declare(make_spec(size=6)))
+        assert error.code is grpc.StatusCode.FAILED_PRECONDITION
+        assert error.reason == "SPEC_MISMATCH"
+        assert "obs/state: run float32[4], actor float32[6]" in error.message
+        assert error.metadata["differences"] in error.message
 
 
 @async_test

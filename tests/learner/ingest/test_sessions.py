@@ -1,0 +1,237 @@
+"""The session table, with a clock of its own."""
+
+from __future__ import annotations
+
+import pytest
+from rollcast.errors import BadRequest, SessionExpired, SessionFenced, TooManySessions
+
+from learner.ingest.ended import MAX_RECORDS
+from learner.ingest.sessions import MIN_RETURN_SECONDS, Opening, Resumption
+from learner.ingest.snapshot import restore, snapshot
+from tests.learner.ingest.parts import NAME, Parts, make_options, report
+
+
+def test_places_are_the_smallest_free_ones() -> None:
+    """Actors get 0, 1, 2; a place that became free is given again."""
+    parts = Parts()
+    opened = [parts.open(name).session for name in ("a", "b", "c")]
+    assert [session.actor_index for session in opened] == [0, 1, 2]
+    parts.sessions.close(opened[1], [])
+    assert parts.open("d").session.actor_index == 1
+
+
+def test_a_name_keeps_its_place() -> None:
+    """An actor that comes back under its name gets its old place, as long as nobody has it."""
+    parts = Parts()
+    first, second = (parts.open(name).session for name in ("a", "b"))
+    for session in (first, second):
+        parts.sessions.close(session, [])
+    assert parts.open("b", "b's second process").session.actor_index == 1
+    assert parts.open("a", "a's second process").session.actor_index == 0
+
+
+def test_names_may_repeat() -> None:
+    """Two processes of one name are two actors."""
+    parts = Parts()
+    first, second = parts.open("a", "1").session, parts.open("a", "2").session
+    assert (first.actor_index, second.actor_index) == (0, 1)
+    assert len(parts.sessions.live()) == 2
+
+
+def test_a_gone_process_gives_way_to_its_successor() -> None:
+    """A process of the same name replaces one whose stream broke, but never one that is connected or just began."""
+    parts = Parts()
+    gone = parts.open("a", "1").session
+    gone.had_stream = True
+    opened = parts.open("a", "2")
+    assert opened.ended == (gone,)
+    assert opened.session.actor_index == 0
+    opened.session.had_stream = opened.session.is_connected = True
+    assert parts.open("a", "3").ended == ()
+
+
+def test_a_process_that_opens_anew_ends_its_own_session() -> None:
+    """An actor that does not ask for the session it used gets a fresh one; the old one ends."""
+    parts = Parts()
+    used = parts.open("a").session
+    used.had_stream = True
+    opened = parts.open("a")
+    assert opened.ended == (used,)
+    assert opened.session.session_id != used.session_id
+
+
+def test_leases_run_out_and_are_kept_by_renewal() -> None:
+    """A session ends when its lease ran out, not before, and renewal moves that time."""
+    parts = Parts(make_options(lease_seconds=10))
+    silent, alive = parts.open("a").session, parts.open("b").session
+    parts.now += 9
+    parts.sessions.renew(alive, [])
+    assert parts.sessions.expire() == ()
+    parts.now += 1
+    assert parts.sessions.expire() == (silent,)
+    with pytest.raises(SessionExpired):
+        parts.sessions.get(silent.session_id, 1)
+    assert parts.sessions.get(alive.session_id, 1) is alive
+
+
+def test_the_table_is_bounded() -> None:
+    """Above max_sessions nobody is admitted; the message names the limit and says when to come back."""
+    parts = Parts(make_options(max_sessions=2))
+    parts.open("a")
+    parts.open("b")
+    with pytest.raises(TooManySessions, match=r"rollcast\.max_sessions") as caught:
+        parts.open("c")
+    assert caught.value.retry_after_seconds is not None
+
+
+def test_epochs_fence() -> None:
+    """Each opening fences the older ones; an epoch that was never given out is a fault of the actor."""
+    parts = Parts()
+    session = parts.open().session
+    parts.open()
+    with pytest.raises(SessionFenced):
+        parts.sessions.get(session.session_id, 1)
+    assert parts.sessions.get(session.session_id, 2) is session
+    with pytest.raises(BadRequest):
+        parts.sessions.get(session.session_id, 3)
+
+
+def test_steps_taken_outlive_sessions() -> None:
+    """What an actor took counts after its end, and late reports of a session that is over are added once."""
+    parts = Parts(make_options(lease_seconds=10))
+    session = parts.open().session
+    parts.declared(session)
+    parts.sessions.renew(session, [report(produced=30)])
+    parts.now += 10
+    parts.sessions.expire()
+    assert parts.sessions.steps_taken(0) == 30
+    resume = Resumption(session.session_id, 1, 1, 0, (report(produced=50),))
+    for _ in range(2):
+        assert not parts.open(resume=resume).resumed
+        assert parts.sessions.steps_taken(0) == 50
+    assert parts.ledger.books(NAME).received == 0
+
+
+def test_claims_of_acks_that_were_never_given_begin_anew() -> None:
+    """In one generation an actor cannot have more acked than the learner: such a session does not go on."""
+    parts = Parts()
+    session = parts.open().session
+    session.had_stream = True
+    opened = parts.open(resume=Resumption(session.session_id, 1, 1, acked_through=5))
+    assert not opened.resumed
+    assert opened.session.next_sequence == 1
+
+
+def test_a_run_folder_that_was_replaced_does_not_resume() -> None:
+    """A session of a later generation than ours is of a folder that is gone; nothing of it is booked."""
+    parts = Parts()
+    session = parts.open().session
+    session.had_stream = True
+    resume = Resumption(session.session_id, 1, generation=7, acked_through=0, reports=(report(produced=9, acked=9),))
+    assert not parts.open(resume=resume).resumed
+    assert parts.ledger.behaviors() == ()
+
+
+def restarted(parts: Parts, generation: int = 2) -> Parts:
+    """The learner after a restart from its checkpoint."""
+    state = snapshot(parts.behaviors, parts.sessions, parts.ledger)
+    again = Parts(generation=generation)
+    restore(state, again.behaviors, again.sessions, again.ledger)
+    return again
+
+
+def test_awaited_sessions_have_time_to_return() -> None:
+    """After a restart sessions are kept longer than a short lease: actors retry with pauses."""
+    parts = Parts(make_options(lease_seconds=5))
+    parts.declared(parts.open().session)
+    again = restarted(parts)
+    again.now += MIN_RETURN_SECONDS - 1
+    assert again.sessions.expire() == ()
+    assert again.sessions.live() == ()
+    assert again.ledger.books(NAME).unknown_sessions == 1
+
+
+def test_a_session_that_never_returns_stays_unknown() -> None:
+    """What nobody can tell any more is unknown, not zero: over expiry and over further restarts."""
+    parts = Parts()
+    session = parts.open().session
+    parts.declared(session)
+    again = restarted(parts)
+    again.now += 10 * MIN_RETURN_SECONDS
+    assert again.sessions.expire() == ()
+    assert again.ledger.books(NAME).unknown_sessions == 1
+    third = restarted(again, generation=3)
+    assert third.ledger.books(NAME).unknown_sessions == 1
+    resume = Resumption(session.session_id, 1, 1, 4, (report(produced=9, acked=8),))
+    assert not third.open(resume=resume).resumed
+    books = third.ledger.books(NAME)
+    assert (books.unknown_sessions, books.lost, books.balanced) == (0, {"rollback": 8}, True)
+
+
+def test_places_are_kept_for_awaited_sessions() -> None:
+    """A new actor does not take the place of one that may come back."""
+    parts = Parts()
+    parts.open("a")
+    again = restarted(parts)
+    assert again.open("b").session.actor_index == 1
+
+
+def test_an_awaited_session_resumes_although_the_table_is_full() -> None:
+    """Actors that had a session come back to it whatever the limit says."""
+    parts = Parts(make_options(max_sessions=1))
+    session = parts.open("a").session
+    state = snapshot(parts.behaviors, parts.sessions, parts.ledger)
+    again = Parts(make_options(max_sessions=1), generation=2)
+    restore(state, again.behaviors, again.sessions, again.ledger)
+    again.open("b")
+    assert again.open("a", resume=Resumption(session.session_id, 1, 1, 0)).resumed
+
+
+def test_epochs_grow_over_a_restart() -> None:
+    """An epoch that was given out after the checkpoint is fenced too."""
+    parts = Parts()
+    session = parts.open().session
+    again = restarted(parts)
+    opened = again.open(resume=Resumption(session.session_id, epoch=6, generation=1, acked_through=0))
+    assert opened.session.epoch == 7
+
+
+def test_records_of_ended_sessions_are_bounded() -> None:
+    """However many sessions are lost, the table and the checkpoint stay small."""
+    parts = Parts(make_options(lease_seconds=1))
+    for number in range(MAX_RECORDS + 50):
+        parts.declared(parts.open(f"a{number}").session)
+        parts.now += 1
+        parts.sessions.expire()
+    assert len(parts.sessions.state()["ended"]["records"]) == MAX_RECORDS
+
+
+def test_agents_are_counted_over_teams_and_actors() -> None:
+    """The number of agents of a behavior is that of all teams of all other actors."""
+    parts = Parts()
+    first, second = parts.open("a").session, parts.open("b").session
+    parts.declared(first, team=0, agents=3)
+    parts.declared(first, team=1, agents=2)
+    parts.declared(second, agents=4)
+    assert parts.sessions.agents(NAME, besides=second) == 5
+    assert parts.sessions.agents(NAME, besides=first) == 4
+
+
+def test_opening_values_are_plain() -> None:
+    """The state of the table holds plain values only, so that a checkpoint loads without running code."""
+    parts = Parts()
+    parts.declared(parts.open().session)
+
+    def check(value: object) -> None:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                check(key)
+                check(inner)
+        elif isinstance(value, list):
+            for inner in value:
+                check(inner)
+        else:
+            assert value is None or type(value) in {int, str, bool, bytes, float}
+
+    check(snapshot(parts.behaviors, parts.sessions, parts.ledger))
+    assert Opening("a", "b").resume is None

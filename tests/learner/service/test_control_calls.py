@@ -1,0 +1,67 @@
+"""ControlService on its own loopback address."""
+
+from __future__ import annotations
+
+import grpc
+from rollcast.errors import CheckpointFailed, NothingToSave
+from rollcast.v1 import control_pb2, session_pb2
+
+from tests.learner.service.harness import Actor, async_test, failure, make_chunk, operator, running
+
+
+@async_test
+async def test_status_shows_the_run_and_its_actors() -> None:
+    """Status answers with the run's state, and each actor's books, policies, credit and connection."""
+    async with running() as learner, Actor(learner.server.port, "mine") as actor, operator(learner) as control:
+        upload = await actor.join()
+        await upload.send(make_chunk(4))
+        await upload.ack(1)
+        policy = session_pb2.PolicyReport(generation=1, version=3)
+        await actor.renew(books=[session_pb2.ActorBooks(produced_steps=6, acked_steps=4)], policies=[policy])
+        status = await control.Status(control_pb2.StatusRequest())
+        assert (status.run_id, status.state) == ("run", control_pb2.RUN_STATE_TRAINING)
+        assert status.server_version == "test"
+        (shown,) = status.actors
+        assert (shown.actor_name, shown.actor_index, shown.connected) == ("mine", 0, True)
+        assert (shown.books[0].produced_steps, shown.books[0].acked_steps) == (6, 4)
+        assert shown.policies[0].version == 3
+        assert shown.credit_steps == 9 - 6
+
+
+@async_test
+async def test_orders_reach_the_hooks() -> None:
+    """Pause, resume, save and drain call what the learner hung in, and answer."""
+    async with running() as learner, operator(learner) as control:
+        await control.Pause(control_pb2.PauseRequest())
+        await control.Resume(control_pb2.ResumeRequest())
+        saved = await control.SaveCheckpoint(control_pb2.SaveCheckpointRequest(), timeout=10)
+        await control.Drain(control_pb2.DrainRequest(final=True))
+        assert saved.path == "/checkpoint after True"
+        assert learner.hooks.calls == ["pause", "resume", "save", "drain True"]
+
+
+@async_test
+async def test_a_save_that_fails_says_why() -> None:
+    """What keeps a checkpoint from being saved reaches the operator as a reason."""
+    async with running() as learner, operator(learner) as control:
+        expected = {
+            NothingToSave("nothing was declared"): (grpc.StatusCode.FAILED_PRECONDITION, "NOTHING_TO_SAVE"),
+            CheckpointFailed("the disk is full"): (grpc.StatusCode.INTERNAL, "CHECKPOINT_FAILED"),
+            TimeoutError(): (grpc.StatusCode.DEADLINE_EXCEEDED, "CHECKPOINT_LATE"),
+        }
+        for error, (code, reason) in expected.items():
+            learner.hooks.error = error
+            answer = await failure(control.SaveCheckpoint(control_pb2.SaveCheckpointRequest()))
+            assert (answer.code, answer.reason) == (code, reason)
+
+
+@async_test
+async def test_a_bug_in_a_hook_shows_no_traceback() -> None:
+    """An unexpected error is INTERNAL UNEXPECTED with an incident id, and its text stays in the log."""
+    async with running() as learner, operator(learner) as control:
+        learner.hooks.error = ZeroDivisionError("secret detail")
+        error = await failure(control.SaveCheckpoint(control_pb2.SaveCheckpointRequest()))
+        assert (error.code, error.reason) == (grpc.StatusCode.INTERNAL, "UNEXPECTED")
+        assert error.metadata["incident"] in error.message
+        assert "secret" not in error.message
+        learner.expected_incidents = 1

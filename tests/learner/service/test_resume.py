@@ -1,0 +1,197 @@
+"""Breaks: the network's (same generation) and the learner's (a new generation, from a checkpoint)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rollcast.v1 import session_pb2
+
+from learner.ingest.credit import step_allowance
+from learner.ingest.snapshot import snapshot
+from tests.learner.service.harness import NAME, Actor, Learner, async_test, make_chunk, make_options, make_spec, running
+
+
+def saved(learner: Learner) -> dict[str, Any]:
+    """What a checkpoint holds of the service."""
+    return snapshot(learner.behaviors, learner.sessions, learner.ledger)
+
+
+def resumption(actor: Actor, generation: int, acked: int, **books: Any) -> session_pb2.ResumeSession:
+    """What an actor reports when it comes back."""
+    return session_pb2.ResumeSession(
+        session_id=actor.session_id,
+        epoch=actor.epoch,
+        generation=generation,
+        acked_through=acked,
+        books=[session_pb2.ActorBooks(agents=1, **books)],
+    )
+
+
+def assert_balanced(learner: Learner, **expected: Mapping[str, int] | int) -> None:
+    """Compares the books with what is expected of them."""
+    books = learner.ledger.books(NAME)
+    assert books.balanced
+    assert {name: getattr(books, name) for name in expected} == expected
+
+
+@async_test
+async def test_same_generation_goes_on_where_it_was() -> None:
+    """After a break the session goes on: what was acked is not sent again, what was not comes once."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        upload = await actor.join()
+        for sequence in (1, 2):
+            await upload.send(make_chunk(sequence=sequence))
+        await upload.ack(2)
+        upload.call.cancel()
+        opened = await actor.open(resume=resumption(actor, 1, 1, produced_steps=9, acked_steps=3, unacked_steps=6))
+        assert (opened.resumed, opened.next_sequence, opened.epoch) == (True, 3, 2)
+        upload = await actor.upload()
+        assert (await upload.until("opened")).next_sequence == 3
+        await upload.send(make_chunk(sequence=3))
+        await upload.ack(3)
+        assert_balanced(learner, received=9, queued=9, lost={}, duplicate=0)
+
+
+@async_test
+async def test_an_unknown_session_is_a_new_one() -> None:
+    """An actor whose session the learner does not know gets a new one, in its old place, from sequence 1."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        await actor.open()
+        resume = session_pb2.ResumeSession(session_id="gone", epoch=4, generation=1, acked_through=9)
+        opened = await actor.open(resume=resume)
+        assert (opened.resumed, opened.next_sequence, opened.actor_index) == (False, 1, 0)
+        assert len(learner.sessions.live()) == 1
+
+
+@async_test
+async def test_another_process_cannot_resume_a_session() -> None:
+    """A session belongs to one process: another one that names it is fenced."""
+    async with running() as learner, Actor(learner.server.port) as actor, Actor(learner.server.port) as thief:
+        await actor.open()
+        resume = session_pb2.ResumeSession(session_id=actor.session_id, epoch=1, generation=1)
+        request = thief.open(resume=resume)
+        try:
+            await request
+        except Exception as error:  # noqa: BLE001 - its reason is looked at
+            assert getattr(error, "reason", "") == "SESSION_FENCED"
+        else:
+            raise AssertionError("a thief got the session")
+
+
+@async_test
+async def test_a_restart_from_a_checkpoint_balances_the_books() -> None:
+    """What was queued is lost{restart}, what was acked after the checkpoint is lost{rollback}; numbering goes on."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        upload = await actor.join()
+        for sequence in (1, 2):
+            await upload.send(make_chunk(5, sequence=sequence))
+        await upload.ack(2)
+        learner.ledger.trained(NAME, 6)
+        state = saved(learner)
+        await upload.send(make_chunk(7, sequence=3, produced_steps=17))
+        await upload.ack(3)
+    async with running(generation=2, state=state) as learner, Actor(learner.server.port) as again:
+        assert_balanced(learner, received=10, trained=6, lost={"restart": 4}, queued=0, unknown_sessions=1)
+        again.instance_id, again.session_id, again.epoch = actor.instance_id, actor.session_id, actor.epoch
+        resume = resumption(actor, 1, 3, produced_steps=24, acked_steps=17, unacked_steps=4, open_steps=3)
+        opened = await again.open(resume=resume)
+        assert (opened.resumed, opened.generation, opened.next_sequence) == (True, 2, 4)
+        assert opened.epoch > actor.epoch - 1
+        assert_balanced(learner, received=17, lost={"restart": 4, "rollback": 7}, unknown_sessions=0)
+        assert learner.sessions.steps_taken(0) == 24
+        await again.declare()
+        upload = await again.upload()
+        message = await upload.until("opened")
+        assert message.next_sequence == 4
+        assert message.credit[0].steps_through == 24 + step_allowance(1, 8)
+        assert message.credit[0].bytes_through >= 2**60
+        await upload.send(make_chunk(2, sequence=4, generation=2, produced_steps=26))
+        await upload.ack(4)
+        assert_balanced(learner, received=19, queued=2, trained=6)
+
+
+@async_test
+async def test_the_same_return_twice_is_counted_once() -> None:
+    """An actor that repeats its return (the answer was lost) does not lose its steps twice."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        await (await actor.join()).finish()
+        state = saved(learner)
+    async with running(generation=2, state=state) as learner, Actor(learner.server.port) as again:
+        again.instance_id = actor.instance_id
+        resume = resumption(actor, 1, 2, produced_steps=8, acked_steps=8)
+        for _ in range(2):
+            assert (await again.open(resume=resume)).resumed
+        assert_balanced(learner, received=8, lost={"rollback": 8})
+        assert learner.sessions.steps_taken(0) == 8
+
+
+@async_test
+async def test_a_session_younger_than_the_checkpoint_is_settled() -> None:
+    """What a session sent that began after the checkpoint is lost{rollback}; its actor gets a new session."""
+    async with running() as learner, Actor(learner.server.port, "first") as first:
+        await first.open()
+        await first.declare()
+        state = saved(learner)
+        async with Actor(learner.server.port, "second") as second:
+            upload = await second.join()
+            await upload.send(make_chunk(5))
+            await upload.ack(1)
+    async with running(generation=2, state=state) as learner, Actor(learner.server.port, "second") as again:
+        again.instance_id = second.instance_id
+        resume = resumption(second, 1, 1, produced_steps=6, acked_steps=5)
+        for _ in range(2):
+            opened = await again.open(resume=resume)
+            assert (opened.resumed, opened.next_sequence) == (False, 1)
+        assert_balanced(learner, received=5, lost={"rollback": 5}, unknown_sessions=1)
+        assert learner.sessions.steps_taken(0) == 6
+
+
+@async_test
+async def test_calls_without_a_return_are_refused() -> None:
+    """After a restart an actor must open again before anything else: its old session waits for it."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        await actor.open()
+        await actor.declare()
+        state = saved(learner)
+    async with running(generation=2, state=state) as learner, Actor(learner.server.port) as again:
+        again.session_id, again.epoch = actor.session_id, actor.epoch
+        upload = await again.upload()
+        assert (await upload.failure()).reason == "SESSION_EXPIRED"
+        assert learner.ledger.books(NAME).unknown_sessions == 1
+
+
+@async_test
+async def test_indices_of_behaviors_that_the_checkpoint_lacks_mean_nothing() -> None:
+    """A behavior declared after the checkpoint may have another index now: its steps are not booked elsewhere."""
+    options = make_options()
+    options = options.model_copy(update={"default_settings": options.behaviors[NAME]})
+    async with running(options) as learner, Actor(learner.server.port) as actor:
+        await actor.open()
+        state = saved(learner)
+    async with running(options, generation=2, state=state) as learner, Actor(learner.server.port, "other") as other:
+        await other.open()
+        await other.declare(make_spec("Walker"))
+        async with Actor(learner.server.port) as again:
+            again.instance_id = actor.instance_id
+            assert (await again.open(resume=resumption(actor, 1, 2, produced_steps=9, acked_steps=9))).resumed
+        assert learner.ledger.books("Walker").received == 0
+        assert learner.sessions.steps_taken(0) == 0
+
+
+@async_test
+async def test_a_restarted_process_takes_its_place_again() -> None:
+    """A process that was killed and started again under its name gets its place, though its old lease still runs."""
+    async with running() as learner, Actor(learner.server.port, "other") as other:
+        await other.open()
+        async with Actor(learner.server.port, "mine") as actor:
+            assert (await actor.open()).actor_index == 1
+            await actor.declare()
+            upload = await actor.upload()
+            await upload.until("opened")
+            upload.call.cancel()
+        while learner.server.connected:
+            await learner.server._hub.someone_left()
+        async with Actor(learner.server.port, "mine") as again:
+            assert (await again.open()).actor_index == 1
+            assert len(learner.sessions.live()) == 2

@@ -1,0 +1,179 @@
+"""The server as a whole: addresses, health, reflection, drain, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from rollcast.v1 import session_pb2, trajectory_pb2
+
+from learner.exits import ExitCode, UserError
+from tests.learner.service.harness import (
+    NAME,
+    Actor,
+    Learner,
+    async_test,
+    eventually,
+    failure,
+    make_chunk,
+    make_options,
+    running,
+)
+
+
+async def health_of(learner: Learner, service: str = "") -> int:
+    """Returns the status that a health check answers."""
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{learner.server.port}") as channel:
+        stub: Any = health_pb2_grpc.HealthStub(channel)  # type: ignore[no-untyped-call]
+        response = await stub.Check(health_pb2.HealthCheckRequest(service=service))
+    return int(response.status)
+
+
+@async_test
+async def test_a_port_in_use_is_an_error_for_the_user() -> None:
+    """A second learner on a taken port fails with PORT_IN_USE and says what to do; the first one goes on."""
+    async with running() as first:
+        address = f"127.0.0.1:{first.server.port}"
+        second = Learner(make_options(), address=address)
+        with pytest.raises(UserError) as caught:
+            await second.server.start()
+        await second.server.stop()
+        assert caught.value.exit_code is ExitCode.PORT_IN_USE
+        assert address in caught.value.message
+        assert "rollcast.address" in caught.value.message
+        assert await health_of(first) == health_pb2.HealthCheckResponse.SERVING
+
+
+@async_test
+async def test_a_port_is_free_again_after_a_stop() -> None:
+    """A learner that is started again at once gets its port, as after a crash."""
+    async with running() as first:
+        address = f"127.0.0.1:{first.server.port}"
+    async with running(address=address) as again:
+        assert f"127.0.0.1:{again.server.port}" == address
+
+
+@async_test
+async def test_health_has_a_name_for_each_service() -> None:
+    """The process and each service are SERVING; an unknown name is NOT_FOUND; a failed trainer is NOT_SERVING."""
+    async with running() as learner:
+        kind = health_pb2.HealthCheckResponse
+        for service in ("", "rollcast.v1.SessionService", "rollcast.v1.TrajectoryService", "rollcast.v1.PolicyService"):
+            assert await health_of(learner, service) == kind.SERVING
+        assert (await failure(health_of(learner, "nothing"))).code is grpc.StatusCode.NOT_FOUND
+        learner.server.set_serving(serving=False)
+        while await health_of(learner) != kind.NOT_SERVING:
+            assert learner.server.connected == 0
+        assert await health_of(learner, "rollcast.v1.TrajectoryService") == kind.NOT_SERVING
+
+
+async def services_of(learner: Learner) -> set[str]:
+    """Returns what reflection lists."""
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{learner.server.port}") as channel:
+        stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)  # type: ignore[no-untyped-call]
+        request = reflection_pb2.ServerReflectionRequest(list_services="")
+        async for response in stub.ServerReflectionInfo(iter([request])):
+            return {service.name for service in response.list_services_response.service}
+    return set()
+
+
+@async_test
+async def test_reflection_is_on_only_if_asked_for() -> None:
+    """With rollcast.reflection the services of actors are listed; without it the method does not exist."""
+    async with running(make_options(reflection=True)) as learner:
+        names = await services_of(learner)
+        assert "rollcast.v1.TrajectoryService" in names
+        assert "rollcast.v1.ControlService" not in names
+    async with running() as learner:
+        assert (await failure(services_of(learner))).code is grpc.StatusCode.UNIMPLEMENTED
+
+
+@async_test
+async def test_actors_cannot_reach_the_control_service() -> None:
+    """The operator's methods do not exist on the address of the actors."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        status: Any = actor.channel.unary_unary("/rollcast.v1.ControlService/Status")
+        assert (await failure(status(b""))).code is grpc.StatusCode.UNIMPLEMENTED
+
+
+@async_test
+async def test_garbage_is_a_bad_request() -> None:
+    """Bytes that are no message are refused with a reason, in unary calls too."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        call: Any = actor.channel.unary_unary("/rollcast.v1.SessionService/OpenSession")
+        error = await failure(call(b"\xff\xff\xff"))
+        assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "BAD_REQUEST")
+
+
+@async_test
+async def test_a_final_drain_waits_for_the_actors() -> None:
+    """At the end of a run actors hear of it, send what they have, close, and the last chunk is in the books."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        upload = await actor.join()
+        draining = asyncio.create_task(learner.server.drain(final=True, seconds=20))
+        farewell = await upload.until("drain")
+        assert farewell.final
+        assert await health_of(learner) == health_pb2.HealthCheckResponse.NOT_SERVING
+        async with Actor(learner.server.port) as late:
+            error = await failure(late.open())
+        assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
+        assert error.retry_after_seconds is not None
+        await upload.send(make_chunk(4))
+        ack = await upload.ack(1)
+        assert not ack.credit
+        await upload.finish()
+        await actor.close(books=[session_pb2.ActorBooks(produced_steps=4, acked_steps=4)])
+        await draining
+        assert learner.ledger.books(NAME).queued == 4
+        assert not learner.sessions.live()
+
+
+@async_test
+async def test_a_drain_that_is_not_final_waits_for_the_streams_only() -> None:
+    """When the learner will be back, actors keep their sessions: it is enough that their uploads end."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        upload = await actor.join()
+        draining = asyncio.create_task(learner.server.drain(final=False, seconds=20))
+        farewell = await upload.until("drain")
+        assert not farewell.final
+        assert farewell.retry_after_ms > 0
+        upload.call.cancel()
+        await draining
+        assert len(learner.sessions.live()) == 1
+
+
+@async_test
+async def test_a_drain_does_not_wait_for_ever() -> None:
+    """Actors that do not obey are cut off with DRAINING when the time is up."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        upload = await actor.join()
+        call = actor.subscribe()
+        await eventually(lambda: bool(learner.server._hub._subscriptions))
+        await learner.server.drain(final=True, seconds=0.1)
+        assert (await upload.failure()).reason == "DRAINING"
+        assert (await failure(call.read())).reason == "DRAINING"
+
+
+@async_test
+async def test_unknown_fields_are_ignored() -> None:
+    """A request of a newer revision, with fields that this one does not know, is served."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        request = session_pb2.OpenSessionRequest(protocol_revision=99, actor_name="a", instance_id=actor.instance_id)
+        raw = request.SerializeToString() + b"\xfa\x7f\x03new"
+        call: Any = actor.channel.unary_unary("/rollcast.v1.SessionService/OpenSession")
+        response = session_pb2.OpenSessionResponse.FromString(await call(raw))
+        assert response.protocol_revision == 1
+        assert trajectory_pb2.UploadOpen(session_id=response.session_id)
+
+
+def test_the_service_imports_no_torch() -> None:
+    """Importing the whole service, in a process of its own, does not bring in torch."""
+    code = "import sys, learner.service.server, learner.ingest.snapshot; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "False"

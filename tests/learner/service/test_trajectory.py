@@ -1,0 +1,391 @@
+"""Uploads on real sockets: acks, credit, holds, faults, and who owns a stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from rollcast.trajectories import Chunk, encode_chunk
+from rollcast.v1 import session_pb2, trajectory_pb2
+
+from learner.ingest.credit import step_allowance
+from learner.ingest.queue import HoldReason
+from learner.service.trajectory import chunk_bytes
+from tests.learner.service.harness import (
+    NAME,
+    Actor,
+    Learner,
+    async_test,
+    eventually,
+    failure,
+    make_chunk,
+    make_options,
+    make_policy,
+    make_spec,
+    running,
+)
+
+
+def take(learner: Learner) -> list[int]:
+    """Takes what waits and returns the sequences."""
+    return [item.chunk.sequence for item in learner.behavior.queue.get()]
+
+
+@async_test
+async def test_a_full_session_life() -> None:
+    """Open, declare, upload, ack, renew, half-close, close: every step is in the queue and in the books."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        await actor.open()
+        await actor.declare(agents=2)
+        upload = await actor.upload()
+        opened = await upload.until("opened")
+        assert opened.next_sequence == 1
+        assert opened.credit[0].steps_through == step_allowance(2, 8)
+        for sequence in (1, 2, 3):
+            await upload.send(make_chunk(5, sequence=sequence))
+        await upload.ack(3)
+        await upload.finish()
+        await actor.close(books=[session_pb2.ActorBooks(produced_steps=15, acked_steps=15)])
+        items = learner.behavior.queue.get()
+        assert [item.chunk.sequence for item in items] == [1, 2, 3]
+        assert items[0].actor_index == 0
+        assert items[0].session_id == actor.session_id
+        assert items[0].encoded_bytes == encode_chunk(make_chunk(5)).ByteSize()
+        np.testing.assert_array_equal(np.ones((5, 4), np.float32), items[0].chunk.columns["obs/state"])
+        books = learner.ledger.books(NAME)
+        assert (books.received, books.queued, books.balanced) == (15, 15, True)
+        assert learner.sessions.steps_taken(0) == 15
+
+
+@async_test
+async def test_a_pace_brings_credit_at_once() -> None:
+    """A trainer that makes room is heard by a waiting actor without any ack, and taken steps bring no credit."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        upload = await actor.join()
+        allowance = step_allowance(1, 8)
+        learner.pace(ahead_limit_steps=100)
+        assert (await upload.until("ack")).credit[0].steps_through == allowance + 100
+        await upload.send(make_chunk(30))
+        ack = await upload.ack(1)
+        assert not ack.credit or ack.credit[0].steps_through == allowance + 100
+        assert take(learner) == [1]
+        learner.pace(held_steps=30, ahead_limit_steps=100)
+        await actor.renew()
+        learner.pace(held_steps=0, ahead_limit_steps=100)
+        steps_through = 0
+        while steps_through < allowance + 130:
+            before, steps_through = steps_through, (await upload.until("ack")).credit[0].steps_through
+        assert before <= allowance + 100
+        assert steps_through == allowance + 130
+
+
+@async_test
+async def test_two_actors_share_the_limit() -> None:
+    """What a trainer allows ahead is shared by all actors, beyond what each needs to finish its segments."""
+    async with running() as learner:
+        learner_port = learner.server.port
+        async with Actor(learner_port, "a") as first, Actor(learner_port, "b") as second:
+            uploads = [await first.join(), await second.join()]
+            learner.pace(ahead_limit_steps=100)
+            for upload in uploads:
+                assert (await upload.until("ack")).credit[0].steps_through == step_allowance(1, 8) + 50
+
+
+@async_test
+async def test_holds_begin_and_end_at_once() -> None:
+    """A trainer's hold and its release reach the actor without any chunk, with the version that ends it."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        upload = await actor.join()
+        learner.pace(hold=HoldReason.UPDATING, until_version=5)
+        hold = await upload.until("hold")
+        assert (hold.reason, hold.active, hold.until_version) == (trajectory_pb2.HOLD_REASON_UPDATING, True, 5)
+        learner.pace()
+        hold = await upload.until("hold")
+        assert (hold.reason, hold.active) == (trajectory_pb2.HOLD_REASON_UPDATING, False)
+
+
+@async_test
+async def test_a_pause_holds_every_behavior() -> None:
+    """A hold of the run reaches open uploads, and is in the first message of later ones."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        upload = await actor.join()
+        learner.server.set_hold(HoldReason.PAUSED, active=True)
+        assert (await upload.until("hold")).reason == trajectory_pb2.HOLD_REASON_PAUSED
+        again = await actor.upload()
+        opened = await again.until("opened")
+        assert [hold.reason for hold in opened.holds] == [trajectory_pb2.HOLD_REASON_PAUSED]
+        learner.server.set_hold(HoldReason.PAUSED, active=False)
+        assert not (await again.until("hold")).active
+
+
+@async_test
+async def test_a_duplicate_is_acked_again_and_not_queued_again() -> None:
+    """A chunk below the next sequence is acked, counted as duplicate, and otherwise ignored."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        upload = await actor.join()
+        await upload.send(make_chunk(3, sequence=1))
+        await upload.ack(1)
+        await upload.send(make_chunk(3, sequence=1))
+        assert (await upload.until("ack")).acked_through == 1
+        assert take(learner) == [1]
+        books = learner.ledger.books(NAME)
+        assert (books.received, books.duplicate) == (3, 3)
+
+
+@async_test
+async def test_a_gap_ends_the_stream() -> None:
+    """A chunk whose predecessor is missing ends the stream with what was expected; the session goes on."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        upload = await actor.join()
+        await upload.send(make_chunk(sequence=2))
+        error = await upload.failure()
+        assert (error.code, error.reason) == (grpc.StatusCode.OUT_OF_RANGE, "SEQUENCE_GAP")
+        assert error.metadata["next_sequence"] == "1"
+        again = await actor.upload()
+        assert (await again.until("opened")).next_sequence == 1
+
+
+@async_test
+async def test_a_second_stream_supersedes_the_first() -> None:
+    """The newer upload of a session goes on, the older one ends with STREAM_SUPERSEDED."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        old = await actor.join()
+        new = await actor.upload()
+        await new.until("opened")
+        error = await old.failure()
+        assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "STREAM_SUPERSEDED")
+        await new.send(make_chunk())
+        await new.ack(1)
+        assert learner.server.connected == 1
+
+
+@async_test
+async def test_opening_again_fences_a_stream() -> None:
+    """When a session is opened again, the upload of the older epoch ends, and that epoch begins none."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        upload = await actor.join()
+        old = actor.epoch
+        resume = session_pb2.ResumeSession(session_id=actor.session_id, epoch=old, generation=1)
+        assert (await actor.open(resume=resume)).resumed
+        assert (await upload.failure()).reason == "SESSION_FENCED"
+        late = await actor.upload(epoch=old)
+        assert (await late.failure()).reason == "SESSION_FENCED"
+
+
+@async_test
+async def test_an_expired_lease_ends_the_stream() -> None:
+    """An upload whose session falls silent ends with SESSION_EXPIRED."""
+    async with running(make_options(lease_seconds=0.2)) as learner, Actor(learner.server.port) as actor:
+        upload = await actor.join()
+        error = await upload.failure()
+        assert (error.code, error.reason) == (grpc.StatusCode.NOT_FOUND, "SESSION_EXPIRED")
+
+
+@async_test
+async def test_chunks_keep_the_lease() -> None:
+    """A session that sends chunks lives on without renewals."""
+    async with running(make_options(lease_seconds=0.3)) as learner, Actor(learner.server.port) as actor:
+        upload = await actor.join()
+        born, sequence = learner.sessions.clock(), 0
+        while learner.sessions.clock() < born + 0.9:
+            sequence += 1
+            await upload.send(make_chunk(sequence=sequence))
+            await upload.ack(sequence)
+        assert len(learner.sessions.live()) == 1
+
+
+@async_test
+async def test_a_malformed_chunk_ends_the_stream() -> None:
+    """A chunk that breaks the form ends the stream with the reason; what came before it is acked first."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        upload = await actor.join()
+        await upload.send(make_chunk(sequence=1))
+        bad = encode_chunk(make_chunk(sequence=2))
+        bad.rows = 7
+        await upload.send_message(bad)
+        assert (await upload.ack(1)).acked_through == 1
+        error = await upload.failure()
+        assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_CHUNK")
+        assert error.metadata["sequence"] == "2"
+        assert "Traceback" not in error.message
+        assert learner.ledger.books(NAME).received == 3
+
+
+@pytest.mark.parametrize(
+    ("chunk", "part"),
+    [
+        (make_chunk(behavior_index=9), "behavior index 9"),
+        (make_chunk(team=3), "team 3"),
+        (make_chunk(generation=2), "generation 2"),
+        (make_chunk(base_version=6), "version 6"),
+        (make_chunk(agents=2**31), "agents"),
+    ],
+)
+@async_test
+async def test_what_cannot_be_is_malformed(chunk: Chunk, part: str) -> None:
+    """Behaviors, teams, generations and versions that do not exist end the stream; the message names the value."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        learner.store.publish(make_policy(5))
+        upload = await actor.join()
+        await upload.send(chunk)
+        error = await upload.failure()
+        assert error.reason == "MALFORMED_CHUNK"
+        assert part in error.message
+
+
+@async_test
+async def test_nan_is_rejected_in_an_ack_and_the_stream_goes_on() -> None:
+    """A chunk with NaN is acked with a rejection that says where; the next chunk is queued."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        upload = await actor.join()
+        bad = make_chunk(3, sequence=1)
+        bad.columns["reward"] = np.array([1, np.nan, 1], np.float32)
+        await upload.send(bad)
+        await upload.send(make_chunk(3, sequence=2))
+        ack = await upload.ack(2)
+        (rejection,) = ack.rejections
+        assert (rejection.sequence, rejection.reason, rejection.steps) == (1, "not_finite", 3)
+        assert "reward" in rejection.detail
+        assert "row 1" in rejection.detail
+        assert take(learner) == [2]
+        books = learner.ledger.books(NAME)
+        assert books.dropped == {"not_finite": 3}
+        assert books.balanced
+
+
+@async_test
+async def test_rows_of_an_older_generation_are_dropped() -> None:
+    """Rows that acted under an earlier start of the learner are dropped{generation}."""
+    async with running(generation=2) as learner, Actor(learner.server.port) as actor:
+        upload = await actor.join()
+        await upload.send(make_chunk(4, generation=1))
+        (rejection,) = (await upload.ack(1)).rejections
+        assert (rejection.reason, rejection.steps) == ("generation", 4)
+        assert learner.ledger.books(NAME).dropped == {"generation": 4}
+
+
+@async_test
+async def test_a_behavior_without_trainer_is_acked_as_not_training() -> None:
+    """After the training of a behavior ended, what waited and what comes is dropped, and credit flows on."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        upload = await actor.join()
+        await upload.send(make_chunk(4, sequence=1))
+        await upload.ack(1)
+        assert learner.behaviors.stop_training(learner.behavior) == 4
+        credit = (await upload.until("ack")).credit[0]
+        assert credit.steps_through > 1000
+        await upload.send(make_chunk(5, sequence=2))
+        (rejection,) = (await upload.ack(2)).rejections
+        assert rejection.reason == "not_training"
+        books = learner.ledger.books(NAME)
+        assert (books.received, books.dropped, books.queued) == (9, {"not_training": 9}, 0)
+        assert not (await actor.declare()).training
+
+
+@async_test
+async def test_an_oversized_message_is_refused_by_grpc_itself() -> None:
+    """A message over the limit ends the stream without details; one that only passes our own limit gets a reason."""
+    unlimited = [("grpc.max_send_message_length", -1)]
+    options = make_options(max_chunk_bytes=64 * 1024, target_chunk_bytes=64 * 1024)
+    async with running(options) as learner, Actor(learner.server.port, options=unlimited) as actor:
+        upload = await actor.join()
+        await upload.send(make_chunk(20_000))
+        error = await upload.failure()
+        assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "")
+        upload = await actor.upload()
+        await upload.until("opened")
+        await upload.send(make_chunk(2_800))
+        error = await upload.failure()
+        assert error.reason == "MALFORMED_CHUNK"
+        assert error.metadata["max_chunk_bytes"] == "65536"
+
+
+@async_test
+async def test_a_behavior_declared_late_gets_credit_on_the_open_stream() -> None:
+    """A behavior that is declared while the upload runs gets credit there, and its chunks are taken."""
+    options = make_options()
+    options = options.model_copy(update={"default_settings": options.behaviors[NAME]})
+    async with running(options) as learner, Actor(learner.server.port) as actor:
+        upload = await actor.join()
+        declared = await actor.declare(make_spec("Walker"))
+        assert declared.behavior_index == 1
+        credit = (await upload.until("ack")).credit
+        assert [entry.behavior_index for entry in credit] == [1]
+        await upload.send(make_chunk(sequence=1, behavior_index=1))
+        await upload.ack(1)
+        assert learner.ledger.books("Walker").queued == 3
+
+
+@async_test
+async def test_messages_out_of_order_are_refused() -> None:
+    """A stream that does not begin with `open`, or opens twice, or sends garbage, ends with BAD_REQUEST."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        await actor.join()
+        opening = trajectory_pb2.UploadOpen(session_id=actor.session_id, epoch=actor.epoch)
+        requests = [
+            [trajectory_pb2.UploadRequest(chunk=encode_chunk(make_chunk()))],
+            [trajectory_pb2.UploadRequest(open=opening), trajectory_pb2.UploadRequest(open=opening)],
+            [trajectory_pb2.UploadRequest()],
+        ]
+        for messages in requests:
+            call = actor.trajectories.Upload(iter(messages))
+            error = await failure(_read_all(call))
+            assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "BAD_REQUEST")
+        raw: Any = actor.channel.stream_stream("/rollcast.v1.TrajectoryService/Upload")
+        error = await failure(_read_all(raw(iter([b"\xff\xff garbage"]))))
+        assert error.reason == "BAD_REQUEST"
+        error = await failure(_read_all(raw(iter([]))))
+        assert error.reason == "BAD_REQUEST"
+
+
+@async_test
+async def test_a_full_queue_stops_reading_and_goes_on_when_there_is_room() -> None:
+    """An actor that ignores its credit is not read any further; nothing is lost, and it goes on with the queue."""
+    options = make_options(queue_bytes=128 * 1024, max_chunk_bytes=64 * 1024, target_chunk_bytes=64 * 1024)
+    async with running(options) as learner, Actor(learner.server.port) as actor:
+        upload = await actor.join()
+
+        async def send_too_much() -> None:
+            for sequence in range(1, 41):
+                await upload.send(make_chunk(1000, sequence=sequence))
+
+        sender = asyncio.create_task(send_too_much())
+        await eventually(lambda: learner.behavior.queue.queued_chunks >= 3)
+        await asyncio.sleep(0.1)
+        assert learner.behavior.queue.queued_bytes <= 128 * 1024
+        taken: list[int] = []
+        while len(taken) < 40:
+            taken += take(learner)
+            await asyncio.sleep(0)
+        await sender
+        await upload.ack(40)
+        assert taken == list(range(1, 41))
+        assert learner.ledger.books(NAME).queued == 40_000
+
+
+@async_test
+async def test_discarded_steps_do_not_use_up_credit() -> None:
+    """Steps that an actor gave up are off its account: a report of them brings credit for new ones."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        upload = await actor.join()
+        allowance = step_allowance(1, 8)
+        books = session_pb2.ActorBooks(produced_steps=allowance, agents=1)
+        books.discarded.add(reason="env_error", steps=allowance)
+        await actor.renew(books=[books])
+        assert (await upload.until("ack")).credit[0].steps_through == 2 * allowance
+
+
+@pytest.mark.parametrize("size", [0, 1, 127, 128, 16383, 16384, 2**21 - 1, 2**21])
+def test_the_size_of_a_chunk_follows_from_its_request(size: int) -> None:
+    """The encoded size of the chunk in a request is computed without encoding it again."""
+    prefix = 1 if size < 128 else 2 if size < 16384 else 3 if size < 2**21 else 4
+    assert chunk_bytes(1 + prefix + size) == size
+
+
+async def _read_all(call: AsyncIterable[object]) -> None:
+    async for _ in call:
+        pass

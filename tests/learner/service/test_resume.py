@@ -9,7 +9,17 @@ from rollcast.v1 import session_pb2
 
 from learner.ingest.credit import step_allowance
 from learner.ingest.snapshot import snapshot
-from tests.learner.service.harness import NAME, Actor, Learner, async_test, make_chunk, make_options, make_spec, running
+from tests.learner.service.harness import (
+    NAME,
+    Actor,
+    Learner,
+    async_test,
+    failure,
+    make_chunk,
+    make_options,
+    make_spec,
+    running,
+)
 
 
 def saved(learner: Learner) -> dict[str, Any]:
@@ -70,13 +80,7 @@ async def test_another_process_cannot_resume_a_session() -> None:
     async with running() as learner, Actor(learner.server.port) as actor, Actor(learner.server.port) as thief:
         await actor.open()
         resume = session_pb2.ResumeSession(session_id=actor.session_id, epoch=1, generation=1)
-        request = thief.open(resume=resume)
-        try:
-            await request
-        except Exception as error:  # noqa: BLE001 - its reason is looked at
-            assert getattr(error, "reason", "") == "SESSION_FENCED"
-        else:
-            raise AssertionError("a thief got the session")
+        assert (await failure(thief.open(resume=resume))).reason == "SESSION_FENCED"
 
 
 @async_test

@@ -32,7 +32,7 @@ def test_a_reader_sees_the_old_or_the_new_file(tmp_path: Path) -> None:
     done = threading.Event()
 
     def rewrite() -> None:
-        for number in range(100):
+        for number in range(30):
             write_json(path, {"number": number, "filler": "x" * 100_000})
         done.set()
 

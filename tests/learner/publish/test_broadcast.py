@@ -10,7 +10,8 @@ from rollcast.v1 import policy_pb2
 
 from learner.publish.broadcast import ENCODE_INLINE_BYTES, Broadcast, encode
 from learner.publish.store import PolicyStore
-from tests.learner.service.harness import NAME, async_test, eventually, make_policy
+from tests.learner.service.harness import async_test, eventually
+from tests.learner.service.samples import NAME, make_policy
 
 
 def versions(messages: tuple[bytes, ...] | None) -> list[int]:

@@ -6,7 +6,7 @@ import pytest
 from rollcast.errors import VersionEvicted
 
 from learner.publish.store import PolicyStore, VersionOrderError
-from tests.learner.service.harness import NAME, make_policy
+from tests.learner.service.samples import NAME, make_policy
 
 
 def test_the_newest_version_is_kept_and_announced() -> None:

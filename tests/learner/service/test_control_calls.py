@@ -6,7 +6,8 @@ import grpc
 from rollcast.errors import CheckpointFailed, NothingToSave
 from rollcast.v1 import control_pb2, session_pb2
 
-from tests.learner.service.harness import Actor, async_test, failure, make_chunk, operator, running
+from tests.learner.service.harness import Actor, async_test, failure, operator, running
+from tests.learner.service.samples import make_chunk
 
 
 @async_test

@@ -8,17 +8,8 @@ import grpc
 from rollcast.policies import PolicyAssembler
 from rollcast.v1 import policy_pb2
 
-from tests.learner.service.harness import (
-    Actor,
-    async_test,
-    eventually,
-    failure,
-    make_options,
-    make_policy,
-    make_spec,
-    read_policy,
-    running,
-)
+from tests.learner.service.harness import Actor, async_test, eventually, failure, read_policy, running
+from tests.learner.service.samples import make_options, make_policy, make_spec
 
 
 @async_test

@@ -14,17 +14,8 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from rollcast.v1 import session_pb2, trajectory_pb2
 
 from learner.exits import ExitCode, UserError
-from tests.learner.service.harness import (
-    NAME,
-    Actor,
-    Learner,
-    async_test,
-    eventually,
-    failure,
-    make_chunk,
-    make_options,
-    running,
-)
+from tests.learner.service.harness import Actor, Learner, async_test, eventually, failure, running
+from tests.learner.service.samples import NAME, make_chunk, make_options
 
 
 async def health_of(learner: Learner, service: str = "") -> int:

@@ -6,7 +6,8 @@ import grpc
 import pytest
 from rollcast.v1 import session_pb2
 
-from tests.learner.service.harness import Actor, async_test, eventually, failure, make_options, make_spec, running
+from tests.learner.service.harness import Actor, async_test, eventually, failure, running
+from tests.learner.service.samples import make_options, make_spec
 
 
 @async_test

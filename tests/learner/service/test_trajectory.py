@@ -15,19 +15,8 @@ from rollcast.v1 import session_pb2, trajectory_pb2
 from learner.ingest.credit import step_allowance
 from learner.ingest.queue import HoldReason
 from learner.service.trajectory import chunk_bytes
-from tests.learner.service.harness import (
-    NAME,
-    Actor,
-    Learner,
-    async_test,
-    eventually,
-    failure,
-    make_chunk,
-    make_options,
-    make_policy,
-    make_spec,
-    running,
-)
+from tests.learner.service.harness import Actor, Learner, async_test, eventually, failure, running
+from tests.learner.service.samples import NAME, make_chunk, make_options, make_policy, make_spec
 
 
 def take(learner: Learner) -> list[int]:

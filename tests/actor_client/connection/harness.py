@@ -64,7 +64,9 @@ class Actor:
     def send(self, rows: int = 5, *, generation: int | None = None) -> None:
         """Records rows and sends them as one chunk, as the recorder does."""
         chunk = small_chunk(self.spec, (rows,))
-        chunk.generation = self.port.acting[0] if generation is None else generation
+        chunk.generation, chunk.base_version = self.port.acting
+        if generation is not None:
+            chunk.generation = generation
         self.port.books.produced(rows)
         self.port.books.seal(rows)
         self.port.send(chunk)

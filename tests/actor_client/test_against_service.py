@@ -1,0 +1,148 @@
+"""The actor's connection against the learner's own service: credit, books and restarts agree on both sides."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from actor_client.connection.link import LearnerLink
+from learner.ingest.ledger import LedgerBooks
+from tests.actor_client.connection.harness import Actor, load
+from tests.actor_client.real_learner import RealLearner
+from tests.actor_client.scripted import wait_until
+from tests.learner.service.samples import make_policy, make_spec
+
+
+@contextmanager
+def acting(learner: RealLearner) -> Iterator[Actor]:
+    """An actor with version 0; its books are checked at the end."""
+    link = LearnerLink(learner.address, actor_name="actor", load=load, client_version="test")
+    link.start()
+    try:
+        port = link.declare(make_spec(), 0, 1, 20.0)
+        actor = Actor(link, port, make_spec())
+        learner.publish(make_policy(0, generation=learner.generation))
+        actor.take_policy()
+        yield actor
+    finally:
+        link.close()
+    assert port.books.balanced
+
+
+def work(actor: Actor, chunks: int, rows: int = 20) -> None:
+    """Steps and sends as credit allows."""
+    for _ in range(chunks):
+        wait_until(lambda: actor.port.may_step(rows))
+        actor.send(rows)
+
+
+def books_of(learner: RealLearner) -> LedgerBooks:
+    """The learner's books, which must balance."""
+    books = learner.learner.ledger.books("CartPole")
+    assert books.balanced
+    return books
+
+
+def test_everything_produced_is_received_once() -> None:
+    """Both books balance and agree."""
+    with RealLearner() as learner, acting(learner) as actor:
+        learner.ahead_limit_steps = 100
+        work(actor, 50)
+        actor.wait_acked()
+        wait_until(lambda: books_of(learner).trained == 1000)
+        assert actor.port.books.view().acked == 1000
+        actor.link.close()
+        wait_until(lambda: not learner.learner.sessions.live())
+
+
+def test_steps_given_up_cost_no_credit() -> None:
+    """An actor whose environments fail again and again is not starved of credit by what it discarded."""
+    with RealLearner(lease_seconds=1.0) as learner, acting(learner) as actor:
+        learner.ahead_limit_steps = 60
+        for _ in range(30):
+            wait_until(lambda: actor.port.may_step(5))
+            actor.port.books.produced(5)
+            actor.port.books.discard("env_error", 5)
+            actor.send(1)
+        actor.wait_acked()
+
+
+def test_a_learner_started_anew_from_its_checkpoint_goes_on_with_the_actor() -> None:
+    """The session is resumed in a new generation; what was under way is counted on both sides."""
+    with RealLearner() as learner, acting(learner) as actor:
+        work(actor, 5)
+        actor.wait_acked()
+        wait_until(lambda: books_of(learner).trained == 100)
+        state = learner.stop()
+        actor.send(7)
+        actor.port.books.produced(3)
+        learner.start(state)
+        wait_until(lambda: actor.port.books.view().dropped == {"generation": 7})
+        learner.publish(make_policy(0, generation=2))
+        assert actor.take_policy().generation == 2
+        actor.port.books.discard("generation", 3)
+        work(actor, 60)
+        actor.wait_acked()
+        wait_until(lambda: books_of(learner).trained == 1300)
+        assert not actor.port.session_lost
+        assert actor.port.books.view().acked == 1300
+
+
+def test_a_learner_that_lost_an_hour_counts_what_it_lost() -> None:
+    """Steps that were acked after the checkpoint are lost there, and acked here; nobody is stuck."""
+    with RealLearner() as learner, acting(learner) as actor:
+        work(actor, 2)
+        actor.wait_acked()
+        old = learner.stop()
+        learner.generation -= 1
+        learner.start(old)  # the same start goes on: the checkpoint is now behind
+        learner.publish(make_policy(1))
+        actor.take_policy()
+        work(actor, 3)
+        actor.wait_acked()
+        learner.stop()
+        learner.start(old)
+        learner.publish(make_policy(0, generation=2))
+        actor.take_policy()
+        work(actor, 60)
+        actor.wait_acked()
+        wait_until(lambda: books_of(learner).lost.get("rollback", 0) == 60)
+
+
+def test_a_learner_without_its_checkpoint_gives_a_new_session() -> None:
+    """The old session is lost with what was under way; the new one begins at zero."""
+    with RealLearner() as learner, acting(learner) as actor:
+        work(actor, 5)
+        actor.wait_acked()
+        learner.stop()
+        actor.send(7)
+        old = actor.port.books
+        learner.start()
+        wait_until(lambda: actor.port.session_lost)
+        assert old.view().dropped == {"session_lost": 7}
+        actor.port.begin_session()
+        learner.publish(make_policy(0, generation=2))
+        actor.take_policy()
+        work(actor, 60)
+        actor.wait_acked()
+        wait_until(lambda: books_of(learner).trained == 1200)
+
+
+def test_a_final_drain_ends_actor_and_learner_in_good_order() -> None:
+    """The learner waits for its actors, and they leave with everything acked."""
+    with RealLearner() as learner, acting(learner) as actor:
+        work(actor, 5)
+
+        def leave() -> None:
+            wait_until(lambda: actor.link.stopping)
+            actor.send(3)
+            actor.link.close()
+
+        thread = threading.Thread(target=leave)
+        thread.start()
+        learner.drain(final=True)
+        thread.join()
+        assert actor.port.books.view().acked == 103
+        assert books_of(learner).received == 103
+        assert actor.link.error is None

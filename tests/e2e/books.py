@@ -1,0 +1,34 @@
+"""The books of a run, as its status shows them: each step has one fate, on both sides, at every moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rollcast.v1 import control_pb2, session_pb2
+
+
+def check_books(status: control_pb2.StatusResponse) -> None:
+    """Checks the two equations: that of the learner for each behavior, and that of each actor."""
+    for row in status.behaviors:
+        books = row.books
+        fates = books.trained + total(books.dropped) + books.queued + total(books.lost)
+        assert books.received == fates, f"the learner's books of {row.behavior} do not balance:\n{books}"
+    for actor in status.actors:
+        for entry in actor.books:
+            assert entry.produced_steps == fates_of(entry), f"the books of {actor.actor_name} do not balance:\n{entry}"
+
+
+def fates_of(books: session_pb2.ActorBooks) -> int:
+    """Returns the sum of all that can become of a step on the actor's side."""
+    given_up = total(books.discarded) + total(books.dropped)
+    return books.open_steps + books.unacked_steps + books.acked_steps + given_up
+
+
+def total(counts: Iterable[session_pb2.ReasonCount]) -> int:
+    """Returns the sum of counts by reason."""
+    return sum(entry.steps for entry in counts)
+
+
+def by_reason(counts: Iterable[session_pb2.ReasonCount]) -> dict[str, int]:
+    """Returns counts by reason."""
+    return {entry.reason: entry.steps for entry in counts}

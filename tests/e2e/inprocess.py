@@ -1,0 +1,85 @@
+"""An actor inside the test: the actor's own connection and rollout, with whatever the command line cannot name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+from actor_client.connection.link import LearnerLink
+from actor_client.envs.base import EnvBatch, FloatArray, IntArray, MaskArray, Observations, StepResult
+from actor_client.policy.runner import Policy
+from actor_client.rollout.loop import LoopLimits, RolloutLoop
+from rollcast.enums import SegmentEnd
+from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
+
+from tests.e2e.processes import SECONDS
+
+LENGTH = 10
+
+
+class HybridBatch:
+    """Environments that take a continuous and a discrete action at once, and want them to agree.
+
+    Args:
+        num_envs: E.
+        name: of the behavior.
+    """
+
+    def __init__(self, num_envs: int, name: str) -> None:
+        self.num_envs = num_envs
+        self.action_masks: MaskArray | None = None
+        action = ActionSpec(2, (3, 2), continuous_low=(-1.0, -1.0), continuous_high=(1.0, 1.0))
+        self.spec = BehaviorSpec(name, (ObservationSpec("state", np.dtype(np.float32), (4,)),), action)
+        self._rng = np.random.default_rng(0)
+        self._left = np.zeros(num_envs, np.int64)
+
+    def reset(self, seeds: Sequence[int]) -> Observations:
+        """Begins everywhere."""
+        self._rng = np.random.default_rng(list(seeds))
+        self._left = 1 + np.arange(self.num_envs) % LENGTH
+        return [self._observe(self.num_envs)]
+
+    def step(self, continuous: FloatArray | None, discrete: IntArray | None) -> StepResult:
+        """Rewards a first number whose sign is that of the second choice."""
+        if continuous is None or discrete is None:
+            raise TypeError("both kinds of actions are needed")
+        rewards = np.where((continuous[:, 0] > 0) == (discrete[:, 1] > 0), 1.0, 0.0).astype(np.float32)
+        self._left -= 1
+        ended = np.flatnonzero(self._left == 0)
+        self._left[ended] = LENGTH
+        return StepResult(
+            observations=[self._observe(self.num_envs)],
+            rewards=rewards,
+            ended=ended.tolist(),
+            ends=np.full(len(ended), SegmentEnd.TRUNCATED, np.uint8),
+            final_observations=[self._observe(len(ended))] if len(ended) else None,
+            final_masks=None,
+            infos=[{} for _ in ended],
+            ignored=None,
+        )
+
+    def close(self) -> None:
+        """Has nothing to free."""
+
+    def _observe(self, rows: int) -> FloatArray:
+        return self._rng.normal(5.0, 3.0, (rows, 4)).astype(np.float32)
+
+
+@contextmanager
+def connected(address: str, name: str) -> Iterator[LearnerLink]:
+    """A session that is closed with the block."""
+    link = LearnerLink(address, actor_name=name, load=Policy.load, client_version="test")
+    link.start()
+    try:
+        link.open(SECONDS)
+        yield link
+    finally:
+        link.close()
+
+
+def step(link: LearnerLink, make_batch: Callable[[], EnvBatch], steps: int) -> None:
+    """Declares a behavior in a session and takes so many steps of it."""
+    batch = make_batch()
+    behavior = link.declare(batch.spec, 0, batch.num_envs, SECONDS)
+    RolloutLoop(make_batch, batch, link, behavior, limits=LoopLimits(max_steps=steps)).run()

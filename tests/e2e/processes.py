@@ -1,0 +1,276 @@
+"""Learners and actors as processes of their own, all of which end with the block that they were started in."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+from learner.observe.address import BoundAddresses, read_addresses
+from learner.operator import Operator
+from rollcast.v1 import control_pb2
+
+from tests.e2e.books import check_books
+
+ROOT = Path(__file__).resolve().parents[2]
+SECONDS = 60.0
+"""What shall happen eventually has so long; a limit for hangs, not a measurement."""
+POLL_SECONDS = 0.05
+TRACEBACK = "Traceback (most recent call last)"
+
+T = TypeVar("T")
+
+
+def wait_until(condition: Callable[[], T], what: str, *, seconds: float = SECONDS, said: Callable[[], str] = str) -> T:
+    """Waits until a condition holds, and returns its result.
+
+    Args:
+        condition: looked at until it is true.
+        what: is waited for, for the message.
+        seconds: how long.
+        said: returns what helps to understand why it did not happen.
+    """
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}\n{said()}"
+        time.sleep(POLL_SECONDS)
+    return found
+
+
+def command_environment() -> dict[str, str]:
+    """Returns this process's environment without settings of Rollcast."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("ROLLCAST_")}
+
+
+class Child:
+    """A process with its output in files.
+
+    Args:
+        name: of the files.
+        arguments: of the interpreter.
+        folder: of the files.
+        environment: added to the environment.
+    """
+
+    def __init__(
+        self, name: str, arguments: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.name = name
+        self._files = folder / f"{name}.out", folder / f"{name}.err"
+        with self._files[0].open("wb") as out, self._files[1].open("wb") as err:
+            self.process = subprocess.Popen(
+                [sys.executable, *arguments],
+                cwd=ROOT,
+                env={**command_environment(), **(environment or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self.process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return self.process.poll() is None
+
+    def out(self) -> str:
+        """Returns its standard output so far."""
+        return self._files[0].read_text(encoding="utf-8", errors="replace")
+
+    def err(self) -> str:
+        """Returns its standard error so far."""
+        return self._files[1].read_text(encoding="utf-8", errors="replace")
+
+    def said(self) -> str:
+        """Returns the end of all it said, for messages."""
+        return f"--- {self.name} ({self.process.poll()}): {(self.out() + self.err())[-4000:]}"
+
+    def events(self, event: str) -> list[dict[str, Any]]:
+        """Returns the lines of one event from its JSON log."""
+        lines = (line for line in self.err().splitlines() if line.startswith("{") and line.endswith("}"))
+        return [content for content in map(json.loads, lines) if content.get("event") == event]
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends it a signal."""
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """Ends it without a chance to clean up."""
+        self.process.kill()
+        self.process.wait(SECONDS)
+
+    def wait(self) -> int:
+        """Waits until it ends and returns its exit code."""
+        try:
+            return self.process.wait(SECONDS)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it did not end\n{self.said()}") from None
+
+    def fails_with(self, code: int) -> str:
+        """Waits until it ends with a code and without a traceback, and returns its last line of standard error."""
+        assert self.wait() == code, self.said()
+        assert TRACEBACK not in self.err() + self.out(), self.said()
+        return self.err().rstrip().rpartition("\n")[2]
+
+    def end(self) -> None:
+        """Kills it if it still runs."""
+        if self.is_running:
+            self.process.kill()
+        self.process.wait()
+
+
+class LearnerProcess(Child):
+    """`rollcast-learner serve`, with JSON lines.
+
+    Attributes:
+        folder: of the run.
+    """
+
+    def __init__(self, name: str, run_file: Path, folder: Path, logs: Path, arguments: Sequence[str]) -> None:
+        self.folder = folder
+        self._before = _version(folder / "address.json")
+        options = ["--run-id", folder.name, "--results-dir", str(folder.parent), "--log-format", "json"]
+        super().__init__(name, ["-m", "learner", "serve", str(run_file), *options, *arguments], logs)
+        self._operator: Operator | None = None
+
+    def _addresses(self) -> BoundAddresses:
+        """Waits until it says where it listens."""
+
+        def said() -> bool:
+            assert self.is_running, self.said()
+            return _version(self.folder / "address.json") not in {None, self._before}
+
+        wait_until(said, "the learner says where it listens", said=self.said)
+        found = read_addresses(self.folder)
+        assert found is not None
+        return found
+
+    @property
+    def address(self) -> str:
+        """Where actors connect."""
+        return self._addresses().address
+
+    @property
+    def operator(self) -> Operator:
+        """Its ControlService."""
+        if self._operator is None:
+            self._operator = Operator(self._addresses().control)
+        return self._operator
+
+    def status(self) -> control_pb2.StatusResponse:
+        """Returns its state; the books are checked at every look."""
+        status = self.operator.status()
+        check_books(status)
+        return status
+
+    def behavior(self, name: str) -> control_pb2.BehaviorStatus:
+        """Returns the state of a behavior; all zeros if it was not declared yet."""
+        return next((row for row in self.status().behaviors if row.behavior == name), control_pb2.BehaviorStatus())
+
+    def actor(self, name: str) -> control_pb2.ActorStatus:
+        """Returns the state of an actor; all zeros if it is not there."""
+        return next((row for row in self.status().actors if row.actor_name == name), control_pb2.ActorStatus())
+
+    def wait_for(self, condition: Callable[[], T], what: str, *others: Child) -> T:
+        """Waits until a condition holds, while it and the others run."""
+
+        def holds() -> T:
+            for child in (self, *others):
+                assert child.is_running, f"{what}: {child.name} has ended\n{child.said()}"
+            return condition()
+
+        return wait_until(holds, what, said=lambda: "\n".join(child.said() for child in (self, *others)))
+
+    def wait_for_version(self, behavior: str, version: int, *others: Child) -> control_pb2.BehaviorStatus:
+        """Waits until a behavior has had so many updates, and returns its state then."""
+        row = control_pb2.BehaviorStatus()
+
+        def reached() -> bool:
+            row.CopyFrom(self.behavior(behavior))
+            return row.version >= version
+
+        self.wait_for(reached, f"version {version} of {behavior}", *others)
+        return row
+
+    def end(self) -> None:
+        """Kills it if it still runs."""
+        super().end()
+        if self._operator is not None:
+            with contextlib.suppress(grpc.RpcError), self._operator:
+                self._operator = None
+
+
+class Processes:
+    """Starts processes; `end` leaves none of them.
+
+    Args:
+        folder: for their output, and for run folders.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._children: list[Child] = []
+
+    def learner(self, run_file: Path, *arguments: str, run: str = "run", port: int = 0) -> LearnerProcess:
+        """Starts a learner on a loopback port."""
+        name = f"learner-{len(self._children)}"
+        address = ["--address", f"127.0.0.1:{port}"]
+        folder = self.folder / "results" / run
+        learner = LearnerProcess(name, run_file, folder, self.folder, [*address, *arguments])
+        self._children.append(learner)
+        return learner
+
+    def actor(self, address: str, env: str, *arguments: str, name: str = "actor") -> Child:
+        """Starts `rollcast-actor gym`."""
+        options = ["--learner", address, "--env", env, "--name", name, "--log-format", "json"]
+        return self.python(f"{name}-{len(self._children)}", "-m", "actor_client", "gym", *options, *arguments)
+
+    def python(self, name: str, *arguments: str, environment: Mapping[str, str] | None = None) -> Child:
+        """Starts an interpreter."""
+        child = Child(name, arguments, self.folder, environment)
+        self._children.append(child)
+        return child
+
+    def end(self) -> None:
+        """Kills everything that still runs."""
+        for child in reversed(self._children):
+            child.end()
+
+
+@contextlib.contextmanager
+def processes_in(folder: Path) -> Iterator[Processes]:
+    """Processes that end with the block."""
+    started = Processes(folder)
+    try:
+        yield started
+    finally:
+        started.end()
+
+
+def peak_memory_bytes(pid: int) -> int:
+    """Returns the largest resident memory a running process has had."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+def _version(file: Path) -> tuple[int, int] | None:
+    """Returns what differs after a file was replaced; None where there is none."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns

@@ -1,0 +1,95 @@
+"""Actors come and go: killed, asked to stop, restarted under the same name; and they stay small."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.e2e.books import fates_of
+from tests.e2e.processes import TRACEBACK, Child, LearnerProcess, Processes, peak_memory_bytes
+
+MAX_MEMORY_BYTES = 150 * 2**20
+
+
+def _trained(learner: LearnerProcess, behavior: str) -> int:
+    return learner.behavior(behavior).books.trained
+
+
+def _take_part(learner: LearnerProcess, behavior: str, actor: Child, name: str) -> None:
+    """Waits until steps of an actor were received, and more than an update was trained since."""
+    before = _trained(learner, behavior)
+    learner.wait_for(lambda: any(b.acked_steps for b in learner.actor(name).books), f"steps of {name}", actor)
+    learner.wait_for(lambda: _trained(learner, behavior) > before + 256, f"an update after {name} came", actor)
+
+
+def test_a_killed_actor_is_replaced(shared_learner: LearnerProcess, processes: Processes) -> None:
+    """After SIGKILL in the middle, an actor of the same name and one of another take part; the books stay balanced."""
+
+    def start(name: str) -> Child:
+        arguments = ("--behavior", "Killed", "--num-envs", "2")
+        return processes.actor(shared_learner.address, "CartPole-v1", *arguments, name=name)
+
+    first = start("rig")
+    shared_learner.wait_for_version("Killed", 2, first)
+    index = shared_learner.actor("rig").actor_index
+    first.kill()
+    same = start("rig")
+    _take_part(shared_learner, "Killed", same, "rig")
+    assert shared_learner.actor("rig").actor_index == index, "a name keeps its place in the run"
+    other = start("other")
+    _take_part(shared_learner, "Killed", other, "other")
+    assert shared_learner.actor("other").actor_index != index
+    books = shared_learner.behavior("Killed").books
+    assert books.duplicate == 0
+    assert not books.lost
+
+
+def test_a_stopped_actor_says_goodbye(shared_learner: LearnerProcess, processes: Processes) -> None:
+    """SIGTERM lets an actor send what it has and exit with success; no step of it is unaccounted for."""
+    actor = processes.actor(shared_learner.address, "Pendulum-v1", "--behavior", "Leaving", name="leaving")
+    shared_learner.wait_for_version("Leaving", 1, actor)
+    actor.signal(signal.SIGTERM)
+    assert actor.wait() == 0, actor.said()
+    assert TRACEBACK not in actor.err()
+    books = actor.events("books")[-1]
+    assert books["produced"] == books["acked"] > 256
+    assert shared_learner.actor("leaving").session_id == ""
+    row = shared_learner.behavior("Leaving")
+    assert row.env_steps_taken == row.books.received == books["produced"]
+
+
+def test_an_actor_is_small(shared_learner: LearnerProcess, processes: Processes) -> None:
+    """A running CartPole actor needs less than 150 MB, and its process never loads torch."""
+    with _running(shared_learner, processes) as actor:
+        assert peak_memory_bytes(actor.pid) < MAX_MEMORY_BYTES
+        maps = Path(f"/proc/{actor.pid}/maps").read_text()
+        assert "onnxruntime" in maps
+        assert "torch" not in maps
+
+
+def test_an_actor_reports_its_own_books(shared_learner: LearnerProcess, processes: Processes) -> None:
+    """What an actor knows of its steps reaches the learner's status, balanced, with the policy that acts."""
+    with _running(shared_learner, processes) as actor:
+
+        def reported() -> bool:
+            status = shared_learner.actor("small")
+            return any(b.acked_steps for b in status.books) and any(p.version for p in status.policies)
+
+        shared_learner.wait_for(reported, "books and policy of the actor", actor)
+        status = shared_learner.actor("small")
+        assert status.connected
+        assert status.books[0].produced_steps == fates_of(status.books[0])
+        assert status.policies[0].generation == 1
+        assert not status.policies[0].error
+
+
+@contextmanager
+def _running(learner: LearnerProcess, processes: Processes) -> Iterator[Child]:
+    """An actor that has had two policies since it came."""
+    before = learner.behavior("Equal").version
+    arguments = ("--behavior", "Equal", "--num-envs", "4")
+    actor = processes.actor(learner.address, "CartPole-v1", *arguments, name="small")
+    learner.wait_for_version("Equal", before + 2, actor)
+    yield actor

@@ -1,0 +1,160 @@
+"""The learner goes and comes back: killed, or asked to stop; the actors wait for it and lose nothing unnamed."""
+
+from __future__ import annotations
+
+import json
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rollcast.v1 import control_pb2
+
+from tests.e2e.books import by_reason, fates_of, total
+from tests.e2e.processes import Child, LearnerProcess, Processes
+from tests.e2e.runs import cartpole, write_run
+
+NAME = "CartPole"
+ACTORS = ("one", "two", "gone")
+
+
+@dataclass
+class Saved:
+    """What a recovery checkpoint says of its moment."""
+
+    version: int
+    env_steps_trained: int
+    episodes: int
+    received: int
+    queued: int
+    received_of: dict[str, int]
+
+    @classmethod
+    def read(cls, folder: Path) -> Saved:
+        """Reads the newest one of a run."""
+        state: dict[str, Any] = torch.load(folder / "run_state.pt", weights_only=True)
+        trainer, books = state["trainers"][NAME], state["ledger"][NAME]
+        sessions = state["sessions"]["sessions"]
+        return cls(
+            version=trainer["version"],
+            env_steps_trained=trainer["steps_trained"],
+            episodes=trainer["tally"]["episodes"],
+            received=books["received"],
+            queued=books["queued"],
+            received_of={entry["actor_name"]: entry["accounts"][0]["received_steps"] for entry in sessions},
+        )
+
+
+def _start(processes: Processes, **rollcast: Any) -> tuple[LearnerProcess, Path, dict[str, Child]]:
+    run_file = write_run(processes.folder, {NAME: cartpole()}, **rollcast)
+    learner = processes.learner(run_file)
+    options = ("--num-envs", "2")
+    actors = {name: processes.actor(learner.address, "CartPole-v1", *options, name=name) for name in ACTORS}
+    return learner, run_file, actors
+
+
+def _port(learner: LearnerProcess) -> int:
+    return int(learner.address.rpartition(":")[2])
+
+
+def _is_ahead(learner: LearnerProcess, steps: int) -> bool:
+    """Whether the run has learned something, and received so many steps since its newest checkpoint."""
+    row = learner.behavior(NAME)
+    if row.version < 6 or row.mean_return_100 < 40 or not (learner.folder / "run_state.pt").exists():
+        return False
+    return row.books.received > Saved.read(learner.folder).received + steps
+
+
+def _check_continues(row: control_pb2.BehaviorStatus, saved: Saved) -> None:
+    """No counter is smaller than in the checkpoint."""
+    assert row.version >= saved.version
+    assert row.env_steps_trained >= saved.env_steps_trained
+    assert row.episodes >= saved.episodes
+    assert row.books.received >= saved.received
+    assert row.books.trained >= saved.env_steps_trained
+
+
+def test_a_killed_learner_goes_on_from_its_checkpoint(processes: Processes) -> None:
+    """SIGKILL in the middle: actors come back by themselves, counters go on, and every step keeps one fate."""
+    learner, run_file, actors = _start(processes, checkpoint_seconds=1.5)
+    learner.wait_for(lambda: _is_ahead(learner, 600), "learning, and a checkpoint that is behind", *actors.values())
+    port, before = _port(learner), learner.behavior(NAME)
+    learner.kill()
+    actors["gone"].kill()
+    saved = Saved.read(learner.folder)
+    stay = [actors["one"], actors["two"]]
+
+    again = processes.learner(run_file, "--resume", port=port)
+    status = again.status()
+    assert status.generation == 2
+    _check_continues(status.behaviors[0], saved)
+    again.wait_for_version(NAME, saved.version + 2, *stay)
+    row = again.behavior(NAME)
+    lost = by_reason(row.books.lost)
+    assert set(lost) <= {"restart", "rollback"}
+    assert lost.get("restart", 0) == saved.queued
+    assert lost["rollback"] > 0
+    assert row.books.unknown_sessions == 1, "the actor that was killed cannot say what it had sent"
+    again.wait_for(
+        lambda: again.behavior(NAME).mean_return_100 >= 0.8 * before.mean_return_100, "learning is kept", *stay
+    )
+    _check_quiet(again, saved, stay)
+
+
+def _check_quiet(learner: LearnerProcess, saved: Saved, actors: list[Child]) -> None:
+    """Pauses the run; then what the actors say and what the learner says must be the same, to the step."""
+    learner.operator.pause()
+
+    def settled() -> bool:
+        books = [entry for name in ("one", "two") for entry in learner.actor(name).books]
+        received = learner.behavior(NAME).books.received
+        return received == saved.received_of["gone"] + sum(entry.acked_steps for entry in books)
+
+    learner.wait_for(settled, "actors and learner agree", *actors)
+    for name in ("one", "two"):
+        (books,) = learner.actor(name).books
+        assert books.produced_steps == fates_of(books)
+        assert set(by_reason(books.dropped)) | set(by_reason(books.discarded)) <= {"generation"}
+        assert books.acked_steps > saved.received_of[name]
+    row = learner.behavior(NAME)
+    assert row.books.received == row.books.trained + row.books.queued + total(row.books.dropped) + total(row.books.lost)
+
+
+def test_a_stopped_learner_is_waited_for(processes: Processes) -> None:
+    """SIGTERM: everything is saved; actors stay, come back to --resume=auto, and exit once the target is reached."""
+    learner, run_file, actors = _start(processes, reward_buffer_episodes=20)
+    learner.wait_for_version(NAME, 4, *actors.values())
+    port = _port(learner)
+    learner.signal(signal.SIGTERM)
+    assert learner.wait() == 0, learner.said()
+    summary = json.loads((learner.folder / "summary.json").read_text())
+    saved = Saved.read(learner.folder)
+    assert summary["stop_reason"] == "signal"
+    assert summary["policy_version"] == saved.version >= 4
+    assert (learner.folder / f"{NAME}.onnx").stat().st_size > 0
+    assert (learner.folder / NAME / "checkpoint.pt").exists()
+    assert not (learner.folder / "address.json").exists()
+    assert all(actor.is_running for actor in actors.values())
+
+    again = processes.learner(run_file, "--resume=auto", "--target-return", "60", port=port)
+    again.wait_for(lambda: len(again.status().actors) == len(actors), "all actors are back", *actors.values())
+    row = again.behavior(NAME)
+    _check_continues(row, saved)
+    assert by_reason(row.books.lost) in ({}, {"restart": saved.queued}), "nothing was acked after the checkpoint"
+    assert again.wait() == 0, again.said()
+    assert {name: actor.wait() for name, actor in actors.items()} == dict.fromkeys(ACTORS, 0)
+    summary = json.loads((again.folder / "summary.json").read_text())
+    assert summary["stop_reason"] == "target_return"
+    assert summary["generation"] == 2
+    assert summary["mean_return_100"] >= 60
+    assert summary["policy_version"] > saved.version
+    ledger = summary["ledger"]
+    fates = ledger["trained"] + ledger["queued"] + sum(ledger["dropped"].values()) + sum(ledger["lost"].values())
+    assert ledger["received"] == fates
+    for actor in actors.values():
+        books = actor.events("books")[-1]
+        assert books["open"] == 0
+        assert books["produced"] == books["acked"] + books["unacked"] + sum(
+            steps for reason in ("discarded", "dropped") for steps in books[reason].values()
+        )

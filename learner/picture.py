@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.ledger import Ledger, LedgerBooks
@@ -88,7 +88,7 @@ class Picture:
 
     def milestone_states(self) -> dict[str, dict[str, float | int | None]]:
         """Returns what a checkpoint keeps of all clocks."""
-        return {name: notes.milestones.state() for name, notes in self._notes.items()}
+        return {name: notes.milestones.state() for name, notes in tuple(self._notes.items())}
 
     def load_milestones(self, states: Mapping[str, Mapping[str, object]]) -> None:
         """Goes on from `milestone_states`.
@@ -98,6 +98,19 @@ class Picture:
         """
         for name, state in states.items():
             self._note(name).milestones.load(state)
+
+    def news_states(self) -> dict[str, dict[str, float | int | None]]:
+        """Returns what a checkpoint keeps of what the trainers said last."""
+        return {name: asdict(notes.news) for name, notes in tuple(self._notes.items())}
+
+    def load_news(self, states: Mapping[str, Mapping[str, float]]) -> None:
+        """Goes on from `news_states`: until the trainers are there again, the counters are those of the checkpoint.
+
+        Raises:
+            TypeError: it is not what was saved.
+        """
+        for name, state in states.items():
+            self._note(name).news = TrainerNews(**state)  # type: ignore[arg-type]
 
     def note_steps(self) -> None:
         """Reads how many steps the actors have taken; call it often, for it starts the clocks."""

@@ -77,7 +77,8 @@ class CheckpointKeeper:
                 self._ledger,
             )
             self._picture.load_milestones(state.extra.get("milestones", {}))
-        except (KeyError, TypeError, ValueError, LedgerError) as error:
+            self._picture.load_news(state.extra.get("news", {}))
+        except (AttributeError, KeyError, TypeError, ValueError, LedgerError) as error:
             raise UserError(
                 ExitCode.BAD_CHECKPOINT,
                 f"{self.store.folder.run_state} does not fit together ({type(error).__name__}: {error}); put back "
@@ -132,14 +133,14 @@ class CheckpointKeeper:
         """
         with self._ledger.lock:
             parts = snapshot(self._behaviors, self._sessions, self._ledger)
-            milestones = self._picture.milestone_states()
+            told = {"milestones": self._picture.milestone_states(), "news": self._picture.news_states()}
         state = RunState(
             generation=self._generation,
             ledger=parts["ledger"],
             sessions=parts["sessions"],
             behaviors_table=parts["behaviors"],
             trainers={**self._trainer_states, **{name: trainer.state_dict() for name, trainer in trainers.items()}},
-            extra={**self._extra, "milestones": milestones},
+            extra={**self._extra, **told},
         )
         path = self.store.save_run_state(state)
         self._schedule.saved(updates=self._updates(trainers))

@@ -142,9 +142,9 @@ class Ledger:
             return LedgerBooks(
                 received=row.received,
                 trained=row.trained,
-                dropped=dict(row.dropped),
+                dropped=dict(+row.dropped),  # without reasons that never took a step
                 queued=row.queued,
-                lost=dict(row.lost),
+                lost=dict(+row.lost),
                 duplicate=row.duplicate,
                 unknown_sessions=row.unknown_sessions,
             )

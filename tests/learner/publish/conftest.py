@@ -81,17 +81,11 @@ KINDS = {
 }
 
 
-@pytest.fixture(params=list(KINDS.values()), ids=list(KINDS))
+@pytest.fixture(scope="module", params=list(KINDS.values()), ids=list(KINDS))
 def kind(request: pytest.FixtureRequest) -> Kind:
     """Each kind of network in turn."""
     found: Kind = request.param
     return found
-
-
-@pytest.fixture
-def kinds() -> dict[str, Kind]:
-    """All kinds, by name."""
-    return KINDS
 
 
 class RecurrentPolicy(PolicyNetwork):

@@ -8,7 +8,7 @@ from rollcast.specs import ObservationSpec
 from torch import Tensor, nn
 
 from learner.exits import ExitCode, UserError
-from learner.networks.activations import activation
+from learner.networks.dense import DenseLayers
 from learner.networks.encoders import ObservationEncoder
 from learner.networks.initializers import Initializer
 from learner.settings.network import NetworkSettings
@@ -35,12 +35,7 @@ class Body(nn.Module):
             )
         self.encoder = ObservationEncoder(specs, settings, initializer)
         self.size = settings.hidden_units
-        layers: list[nn.Module] = []
-        inputs = self.encoder.size
-        for _ in range(settings.num_layers):
-            layers += [initializer.linear(inputs, self.size, initializer.gains.hidden), activation(settings.activation)]
-            inputs = self.size
-        self.layers = nn.Sequential(*layers)
+        self.layers = DenseLayers(self.encoder.size, self.size, settings.num_layers, settings.activation, initializer)
 
     def forward(self, observations: Sequence[Tensor]) -> Tensor:
         """Encodes ``[B, *shape]`` of each observation to ``[B, hidden_units]``."""

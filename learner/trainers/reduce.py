@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Protocol
 
 from torch import Tensor
@@ -11,8 +10,8 @@ from torch import Tensor
 class Reduce(Protocol):
     """Combines numbers over all learners. Every learner calls the same methods in the same order."""
 
-    def gradients(self, gradients: Iterable[Tensor]) -> None:
-        """Replaces each gradient by its mean over the learners."""
+    def gradients(self, gradient: Tensor) -> None:
+        """Replaces a gradient ``[P]`` by its mean over the learners."""
 
     def sums(self, values: Tensor) -> Tensor:
         """Returns the sum over the learners (moments of advantages, counters)."""
@@ -30,8 +29,8 @@ class Reduce(Protocol):
 class SingleLearner:
     """`Reduce` for one learner: the identity."""
 
-    def gradients(self, gradients: Iterable[Tensor]) -> None:
-        """Leaves gradients as they are."""
+    def gradients(self, gradient: Tensor) -> None:
+        """Leaves it as it is."""
 
     def sums(self, values: Tensor) -> Tensor:
         """Returns the values."""

@@ -3,85 +3,130 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adam import adam
 
 from learner.settings.hyperparameters import PPOHyperparameters
 from learner.trainers.reduce import Reduce
 
+_BETA1, _BETA2 = 0.9, 0.999
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What an optimizer goes back to: ``[P]`` each, but for the number of steps."""
+
+    parameters: Tensor
+    first: Tensor
+    second: Tensor
+    steps: int
+
 
 class PPOOptimizer:
-    """Adam (Kingma and Ba 2015, arXiv:1412.6980) over all parameters of a network, in one fused call.
+    """Adam (Kingma and Ba 2015, arXiv:1412.6980) over all P parameters of a network, as one vector.
+
+    The parameters of the network become views of that vector, so that clipping and the step itself are single
+    operations, however many layers there are.
 
     Args:
-        network: actor and critic.
+        network: actor and critic, on their device already.
         hyperparameters: learning rate, epsilon and the largest gradient norm.
         reduce: combines gradients over several learners.
     """
 
     def __init__(self, network: nn.Module, hyperparameters: PPOHyperparameters, reduce: Reduce) -> None:
-        self.steps = 0
-        self._parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
-        self._adam = torch.optim.Adam(
-            self._parameters, lr=hyperparameters.learning_rate, eps=hyperparameters.adam_epsilon, fused=True
-        )
+        self.learning_rate = hyperparameters.learning_rate
+        self._epsilon = hyperparameters.adam_epsilon
         self._max_grad_norm = hyperparameters.max_grad_norm
         self._reduce = reduce
-
-    def set_learning_rate(self, learning_rate: float) -> None:
-        """Sets the step size from now on."""
-        for group in self._adam.param_groups:
-            group["lr"] = learning_rate
+        self._named = {name: value for name, value in network.named_parameters() if value.requires_grad}
+        self._parameters = list(self._named.values())
+        self._vector = _flatten(self._parameters)
+        self._gradient = torch.zeros_like(self._vector)
+        self._first = torch.zeros_like(self._vector)
+        self._second = torch.zeros_like(self._vector)
+        self._step = torch.zeros((), device=self._vector.device)
+        self.steps = 0
 
     def step(self, loss: Tensor) -> None:
         """Descends the gradient of a scalar loss once."""
-        self._adam.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        self._reduce.gradients(parameter.grad for parameter in self._parameters if parameter.grad is not None)
-        if self._max_grad_norm is not None:
-            nn.utils.clip_grad_norm_(self._parameters, self._max_grad_norm, foreach=True)
-        self._adam.step()
+        gradients = torch.autograd.grad(loss, self._parameters)
+        with torch.no_grad():
+            torch.cat([gradient.reshape(-1) for gradient in gradients], out=self._gradient)
+            self._reduce.gradients(self._gradient)
+            if self._max_grad_norm is not None:
+                norm = torch.linalg.vector_norm(self._gradient)
+                self._gradient.mul_((self._max_grad_norm / (norm + 1e-6)).clamp_(max=1.0))
+            adam(
+                [self._vector],
+                [self._gradient],
+                [self._first],
+                [self._second],
+                [],
+                [self._step],
+                fused=True,
+                amsgrad=False,
+                beta1=_BETA1,
+                beta2=_BETA2,
+                lr=self.learning_rate,
+                weight_decay=0.0,
+                eps=self._epsilon,
+                maximize=False,
+            )
         self.steps += 1
 
-    @torch.no_grad()
     def is_finite(self) -> Tensor:
         """Returns a scalar bool on the device: whether all parameters are finite."""
-        return torch.stack([parameter.isfinite().all() for parameter in self._parameters]).all()
+        return self._vector.isfinite().all()
 
-    @torch.no_grad()
-    def snapshot(self) -> dict[str, list[Tensor]]:
-        """Copies parameters and moments, for `restore`."""
-        copies = {"parameters": [parameter.clone() for parameter in self._parameters]}
-        for key in ("step", "exp_avg", "exp_avg_sq"):
-            copies[key] = [state[key].clone() for state in self._states()]
-        return copies
+    def snapshot(self) -> Snapshot:
+        """Copies parameters and moments."""
+        return Snapshot(self._vector.clone(), self._first.clone(), self._second.clone(), self.steps)
 
-    @torch.no_grad()
-    def restore(self, snapshot: Mapping[str, list[Tensor]], steps: int) -> None:
-        """Goes back to a snapshot, taken when ``steps`` had been made."""
-        for parameter, copy in zip(self._parameters, snapshot["parameters"], strict=True):
-            parameter.copy_(copy)
-        self._adam.state.clear()
-        if snapshot["step"]:
-            for parameter, *values in zip(
-                self._parameters, snapshot["step"], snapshot["exp_avg"], snapshot["exp_avg_sq"], strict=True
-            ):
-                self._adam.state[parameter] = dict(zip(("step", "exp_avg", "exp_avg_sq"), values, strict=True))
-        self.steps = steps
+    def restore(self, snapshot: Snapshot) -> None:
+        """Goes back to a snapshot."""
+        self._vector.copy_(snapshot.parameters)
+        self._first.copy_(snapshot.first)
+        self._second.copy_(snapshot.second)
+        self.steps = snapshot.steps
+        self._step.fill_(float(snapshot.steps))
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns Adam's state."""
-        return self._adam.state_dict()
+        """Returns the moments by parameter name, and the number of steps."""
+        return {"first": self._split(self._first), "second": self._split(self._second), "steps": self.steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over a saved state of Adam.
+        """Takes over a saved state.
 
         Raises:
             ValueError: it is of another network.
         """
-        self._adam.load_state_dict(dict(state))
+        for name, vector in (("first", self._first), ("second", self._second)):
+            saved: Mapping[str, Tensor] = state[name]
+            ours = {key: tuple(value.shape) for key, value in self._named.items()}
+            theirs = {key: tuple(value.shape) for key, value in saved.items()}
+            if ours != theirs:
+                raise ValueError(f"the optimizer's parameters are {ours}, those of the saved state {theirs}")
+            vector.copy_(torch.cat([saved[key].reshape(-1).to(vector.device) for key in self._named]))
+        self.steps = int(state["steps"])
+        self._step.fill_(float(self.steps))
 
-    def _states(self) -> list[dict[str, Tensor]]:
-        return [self._adam.state[parameter] for parameter in self._parameters if parameter in self._adam.state]
+    def _split(self, vector: Tensor) -> dict[str, Tensor]:
+        parts = torch.split(vector, [parameter.numel() for parameter in self._parameters])
+        return {
+            name: part.reshape(parameter.shape).clone()
+            for (name, parameter), part in zip(self._named.items(), parts, strict=True)
+        }
+
+
+@torch.no_grad()
+def _flatten(parameters: list[nn.Parameter]) -> Tensor:
+    """Moves parameters into one vector ``[P]`` and leaves views in their place."""
+    vector = torch.cat([parameter.reshape(-1) for parameter in parameters])
+    for parameter, part in zip(parameters, torch.split(vector, [p.numel() for p in parameters]), strict=True):
+        parameter.data = part.view(parameter.shape)
+    return vector

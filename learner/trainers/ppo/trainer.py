@@ -89,7 +89,7 @@ class PPOTrainer(RLTrainer):
         experience = self._maker.make(plan, storage, self.version)
         moments = self.statistics.moments(storage, plan.step_rows)
         coefficients = self._coefficients()
-        before, snapshot = self.optimizer.steps, self.optimizer.snapshot()
+        before = self.optimizer.snapshot()
         sums = run_epochs(
             self.network,
             self.optimizer,
@@ -99,9 +99,9 @@ class PPOTrainer(RLTrainer):
             coefficients=coefficients,
             epochs=self.hyperparameters.num_epoch,
         )
-        taken = self.optimizer.steps - before
+        taken = self.optimizer.steps - before.steps
         if not self._report(experience, sums, taken, plan):
-            self.optimizer.restore(snapshot, before)
+            self.optimizer.restore(before)
             return 0
         self.statistics.merge(moments)
         self.stats_reporter.add_stat("Policy/Epsilon", coefficients.epsilon)
@@ -112,7 +112,7 @@ class PPOTrainer(RLTrainer):
         """Sets the learning rate of the present step and returns the other scheduled values."""
         step = self.get_step
         learning_rate = self._learning_rate.at(step)
-        self.optimizer.set_learning_rate(learning_rate)
+        self.optimizer.learning_rate = learning_rate
         self.stats_reporter.add_stat("Policy/Learning Rate", learning_rate)
         return PPOCoefficients(
             epsilon=self._epsilon.at(step), beta=self._beta.at(step), ratio=self.hyperparameters.ratio
@@ -171,9 +171,8 @@ class PPOTrainer(RLTrainer):
     def model_state(self) -> dict[str, Any]:
         """Returns networks, optimizer, normalizer and generators."""
         return {
-            "network": self.network.state_dict(),
+            "network": {name: value.clone() for name, value in self.network.state_dict().items()},
             "optimizer": self.optimizer.state_dict(),
-            "optimizer_steps": self.optimizer.steps,
             "statistics": self.statistics.state_dict(),
             "shuffle": self._shuffle.get_state(),
         }
@@ -186,7 +185,6 @@ class PPOTrainer(RLTrainer):
         """
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self.optimizer.steps = int(state["optimizer_steps"])
         self.statistics.load_state_dict(state["statistics"])
         self._shuffle.set_state(state["shuffle"])
 

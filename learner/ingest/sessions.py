@@ -19,6 +19,8 @@ from learner.ingest.session import Account, ActorCounters, PolicyState, Session
 MIN_RETURN_SECONDS: Final = 60.0
 """After a restart of the learner, its actors have at least this long to come back: they retry every 30 s at most."""
 FULL_RETRY_SECONDS: Final = 5.0
+MAX_TEAMS: Final = 64
+"""Of one behavior in one session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +168,15 @@ class SessionTable:
         session.lease_until = session.last_seen + self._lease_seconds
 
     def declare(self, session: Session, behavior: Behavior, team: int, agents: int) -> Account:
-        """Notes that a session plays a behavior; again is harmless."""
+        """Notes that a session plays a behavior; again is harmless.
+
+        Raises:
+            BadRequest: it has too many teams.
+        """
         with self.lock:
             account = session.accounts.get(behavior.index)
+            if account is not None and team not in account.teams and len(account.teams) >= MAX_TEAMS:
+                raise BadRequest(f"{behavior.name} has {MAX_TEAMS} teams in this session, the most there may be")
             if account is None:
                 account = self._new_account(behavior, session)
                 session.accounts[behavior.index] = account
@@ -195,6 +203,12 @@ class SessionTable:
         with self.lock:
             self._take_in(session, reports)
             self._end(session, said_farewell=True)
+
+    def extend(self, seconds: float) -> None:
+        """Adds to all leases the time in which the learner itself did not run, and so could not hear of anybody."""
+        with self.lock:
+            for session in self._sessions.values():
+                session.lease_until += seconds
 
     def expire(self) -> tuple[Session, ...]:
         """Ends the sessions whose lease ran out, and returns those among them that were alive in this process."""

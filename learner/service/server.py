@@ -219,8 +219,13 @@ class LearnerServer:
         """Ends sessions whose lease ran out, and measures rates."""
         period_seconds = min(MAX_TICK_SECONDS, self._sessions.lease_seconds / 5)
         while True:
+            began = self._loop.time()
             await asyncio.sleep(period_seconds)
+            late_seconds = self._loop.time() - began - period_seconds
             try:
+                if late_seconds > period_seconds:  # stopped, suspended, or starved of the processor
+                    _log.warning("service_stood_still", seconds=late_seconds)
+                    self._sessions.extend(late_seconds)
                 self._session_service.expire()
                 self._rates.update()
             except Exception as error:  # noqa: BLE001 - the next round may go well, and leases must go on running out

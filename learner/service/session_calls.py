@@ -19,6 +19,7 @@ from learner.ingest.sessions import Opened, Opening, Resumption, SessionTable
 from learner.service.hub import Hub
 from learner.service.methods import BytesContext, Handlers, unary
 from learner.service.run_info import RunInfo
+from learner.service.throttle import Throttle
 
 NAME: Final = session_pb2.DESCRIPTOR.services_by_name["SessionService"].full_name
 COLUMN_ENCODINGS: Final = ("zstd",)
@@ -47,6 +48,7 @@ class SessionService:
         self._sessions = sessions
         self._behaviors = behaviors
         self._run = run
+        self._unusable = Throttle()
 
     def handlers(self) -> Handlers:
         """Returns the methods."""
@@ -121,7 +123,7 @@ class SessionService:
             raise BadRequest(f"{len(request.policies)} policies in one report; at most {MAX_REPORTS} are allowed")
         policies = [PolicyState.from_message(policy) for policy in request.policies]
         for policy in policies:
-            if policy.error and policy not in session.policies:
+            if policy.error and policy not in session.policies and self._unusable.admit(session.session_id) is not None:
                 _log.warning("policy_not_usable", actor=session.actor_name, version=policy.version, error=policy.error)
         self._sessions.renew(session, _reports(request.books), policies)
         self._hub.reported(session)

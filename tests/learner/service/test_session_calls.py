@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+
 import grpc
 import pytest
 from rollcast.v1 import session_pb2
 
+from learner.ingest.sessions import MAX_TEAMS
 from tests.learner.service.harness import Actor, async_test, eventually, failure, running
 from tests.learner.service.samples import make_options, make_spec
 
@@ -182,3 +186,24 @@ async def test_absurd_counters_are_refused() -> None:
         books = session_pb2.ActorBooks(behavior_index=0, produced_steps=2**64 - 1)
         assert (await failure(actor.renew(books=[books]))).reason == "BAD_REQUEST"
         assert learner.sessions.steps_taken(0) == 0
+
+
+@async_test
+async def test_a_learner_that_stood_still_blames_nobody() -> None:
+    """When the learner itself did not run for longer than a lease, its actors' sessions are still there afterwards."""
+    async with running(make_options(lease_seconds=0.5)) as learner, Actor(learner.server.port) as actor:
+        await actor.open()
+        time.sleep(1.2)  # noqa: ASYNC251 - the event loop shall stand still
+        await asyncio.sleep(0.15)
+        assert (await actor.renew()).lease_ms == 500
+
+
+@async_test
+async def test_teams_are_bounded() -> None:
+    """A session cannot fill the learner's memory with teams."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        await actor.open()
+        for team in range(MAX_TEAMS):
+            await actor.declare(team=team)
+        await actor.declare(team=0)
+        assert (await failure(actor.declare(team=MAX_TEAMS))).reason == "BAD_REQUEST"

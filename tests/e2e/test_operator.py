@@ -1,0 +1,188 @@
+"""What operators can do to a running learner, and the models that a finished run leaves."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from learner.networks.policy import PolicyNetwork
+from learner.settings.network import NetworkSettings
+from numpy.typing import NDArray
+from rollcast.specs import BehaviorSpec
+from rollcast.v1 import control_pb2, spec_pb2
+
+from tests.e2e.processes import Child, LearnerProcess, Processes, processes_in
+from tests.e2e.runs import small, write_run
+
+NETWORK = {"hidden_units": 32, "num_layers": 2, "normalize": True}
+ENVIRONMENTS = {"CartPole": "CartPole-v1", "Pendulum": "Pendulum-v1"}
+QUIET_SECONDS = 1.0
+
+
+class Run(NamedTuple):
+    """A learner, its actors, and the operator's commands."""
+
+    learner: LearnerProcess
+    actors: dict[str, Child]
+    command: Callable[..., Child]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """A learner that trains two behaviors, and says little about it."""
+    folder = tmp_path_factory.mktemp("operator")
+    with processes_in(folder) as started:
+        learner = started.learner(write_run(folder, dict.fromkeys(ENVIRONMENTS, small(network_settings=NETWORK))))
+        actors = {
+            name: started.actor(learner.address, env, "--behavior", name, "--num-envs", "2", name=name)
+            for name, env in ENVIRONMENTS.items()
+        }
+        for name in ENVIRONMENTS:
+            learner.wait_for_version(name, 2, *actors.values())
+        yield Run(learner, actors, lambda *arguments: _command(started, learner, *arguments))
+
+
+@pytest.fixture(scope="module")
+def finished(run: Run) -> Run:
+    """The same run, after an operator has ended it."""
+    assert "the run ends" in _said(run.command("drain"))
+    return run
+
+
+def _command(processes: Processes, learner: LearnerProcess, name: str, *arguments: str) -> Child:
+    place = ("--run-id", learner.folder.name, "--results-dir", str(learner.folder.parent))
+    return processes.python(f"{name}-{time.monotonic_ns()}", "-m", "learner", name, *place, *arguments)
+
+
+def _said(command: Child) -> str:
+    assert command.wait() == 0, command.said()
+    return command.out()
+
+
+def _progress(learner: LearnerProcess) -> dict[str, tuple[int, int]]:
+    return {row.behavior: (row.version, row.env_steps_taken) for row in learner.status().behaviors}
+
+
+def test_status_is_shown(run: Run) -> None:
+    """`status` shows the run, its books and its actors, for people and as JSON; `healthcheck` says that it serves."""
+    text, document, health = run.command("status"), run.command("status", "--json"), run.command("healthcheck")
+    said = _said(text)
+    for expected in ("run run, generation 1: training", "CartPole: version", "received", "actor 0", "connected"):
+        assert expected in said
+    status = json.loads(_said(document))
+    assert status["state"] == "RUN_STATE_TRAINING"
+    assert {row["behavior"] for row in status["behaviors"]} == set(ENVIRONMENTS)
+    assert {actor["actor_name"] for actor in status["actors"]} == set(ENVIRONMENTS)
+    assert _said(health) == "serving\n"
+
+
+def test_pause_and_resume(run: Run) -> None:
+    """A pause stops updates and steps, twice is harmless, and actors stay; after it both go on."""
+    learner = run.learner
+    assert _said(run.command("pause")) == "paused\n"
+    learner.operator.pause()
+    assert learner.status().state == control_pb2.RUN_STATE_PAUSED
+    assert run.command("healthcheck").fails_with(21) == ""
+
+    def is_quiet() -> bool:
+        before = _progress(learner)
+        time.sleep(QUIET_SECONDS)
+        return _progress(learner) == before
+
+    learner.wait_for(is_quiet, "steps stop", *run.actors.values())
+    before = _progress(learner)
+    time.sleep(QUIET_SECONDS)
+    assert _progress(learner) == before
+    assert _said(run.command("resume")) == "training goes on\n"
+    learner.operator.resume()
+    for name, (version, steps) in before.items():
+        assert learner.wait_for_version(name, version + 2, *run.actors.values()).env_steps_taken > steps
+
+
+def test_save_writes_checkpoints(run: Run) -> None:
+    """`save` answers when the run state and a checkpoint of each behavior are on the disk, and training goes on."""
+    saved = Path(_said(run.command("save")).strip())
+    state: dict[str, Any] = torch.load(saved, weights_only=True)
+    for name in ENVIRONMENTS:
+        version = state["trainers"][name]["version"]
+        assert version >= 2
+        assert list((run.learner.folder / name).glob(f"{name}-*.pt"))
+        run.learner.wait_for_version(name, version + 1, *run.actors.values())
+
+
+def test_drain_ends_the_run(finished: Run) -> None:
+    """`drain` ends learner and actors with success, with books that hold every step the actors made."""
+    learner = finished.learner
+    assert learner.wait() == 0, learner.said()
+    assert {name: actor.wait() for name, actor in finished.actors.items()} == dict.fromkeys(ENVIRONMENTS, 0)
+    summary = json.loads((learner.folder / "summary.json").read_text())
+    assert summary["stop_reason"] == "operator"
+    for name, actor in finished.actors.items():
+        ledger, books = summary["behaviors"][name]["ledger"], actor.events("books")[-1]
+        assert ledger["received"] == books["acked"] == books["produced"] > 0
+        assert ledger["received"] == ledger["trained"] + ledger["queued"] + sum(ledger["dropped"].values())
+
+
+@pytest.mark.parametrize(("name", "output"), [("CartPole", "discrete"), ("Pendulum", "continuous")])
+def test_the_model_is_the_policy(finished: Run, name: str, output: str) -> None:
+    """`<Behavior>.onnx` runs, and its deterministic actions are the mode of the policy in the last checkpoint."""
+    assert finished.learner.wait() == 0
+    folder = finished.learner.folder
+    spec, policy = _policy(folder, name)
+    observations = np.random.default_rng(1).normal(0.0, 2.0, (64, *spec.observations[0].shape)).astype(np.float32)
+    deterministic = _run_model(folder / f"{name}.onnx", spec, observations, f"deterministic_{output}_actions")
+    with torch.no_grad():
+        mean, _, logits, _ = policy([torch.from_numpy(observations)])
+    if mean is None:
+        assert logits is not None
+        assert deterministic.shape == (64, 1)
+        assert np.array_equal(deterministic[:, 0], logits.argmax(1).numpy())
+        assert len(np.unique(deterministic)) == 2, "observations this wide make a policy choose both"
+    else:
+        assert deterministic.shape == (64, 1)
+        assert deterministic.dtype == np.float32
+        np.testing.assert_allclose(deterministic, (mean.clamp(-3, 3) / 3).numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_the_model_acts(finished: Run) -> None:
+    """One can act with the model in the environment itself, one observation at a time."""
+    assert finished.learner.wait() == 0
+    folder = finished.learner.folder
+    spec, _ = _policy(folder, "CartPole")
+    env = gymnasium.make("CartPole-v1")
+    observation, _ = env.reset(seed=1)
+    for _ in range(5):
+        choices = _run_model(folder / "CartPole.onnx", spec, observation[None], "deterministic_discrete_actions")
+        observation, reward, *_ = env.step(int(choices[0, 0]))
+        assert reward == 1.0
+    env.close()
+
+
+def _policy(folder: Path, name: str) -> tuple[BehaviorSpec, PolicyNetwork]:
+    """Returns what a behavior sees and does, and the policy of its last checkpoint."""
+    state: dict[str, Any] = torch.load(folder / "run_state.pt", weights_only=True)
+    row = next(row for row in state["behaviors_table"]["behaviors"] if row["name"] == name)
+    spec = BehaviorSpec.from_message(spec_pb2.BehaviorSpec.FromString(row["spec"]))
+    policy = PolicyNetwork(spec, NetworkSettings(**NETWORK))
+    weights = state["trainers"][name]["model"]["network"]
+    prefix = "policy."
+    policy.load_state_dict({key[len(prefix) :]: value for key, value in weights.items() if key.startswith(prefix)})
+    return spec, policy.eval()
+
+
+def _run_model(path: Path, spec: BehaviorSpec, observations: NDArray[np.float32], output: str) -> NDArray[Any]:
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    inputs = {"obs_0": observations.astype(np.float32)}
+    if spec.action.discrete_branches:
+        inputs["action_masks"] = np.ones((len(observations), spec.action.mask_size), np.float32)
+    (found,) = session.run([output], inputs)
+    assert isinstance(found, np.ndarray)
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -295,8 +296,9 @@ def test_weights_that_are_not_finite_are_never_published(value: float) -> None:
     network = vector_network(ActionSpec(3))
     exporter = exporter_of(network)
     with torch.no_grad():
-        network.get_parameter("body.layers.0.bias")[3] = value
-    with pytest.raises(UserError, match=r"body\.layers\.0\.bias") as caught:
+        name, parameter = next(iter(network.named_parameters()))
+        parameter.view(-1)[3] = value
+    with pytest.raises(UserError, match=re.escape(name)) as caught:
         exporter.render(network.state_dict())
     assert caught.value.exit_code == ExitCode.TRAINER_FAILED
 

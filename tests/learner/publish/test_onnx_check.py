@@ -12,6 +12,7 @@ from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from torch import Tensor
 
 from learner.exits import ExitCode
+from learner.networks.normalizer import Normalizer
 from learner.networks.policy import PolicyNetwork
 from learner.publish.check import PolicyCheckFailed, check_export, random_inputs, random_state
 from learner.publish.describe import describe
@@ -36,7 +37,7 @@ class FrozenWeight(PolicyNetwork):
 
     def forward(self, observations: Any, action_masks: Any = None, recurrent_in: Any = None) -> Any:
         """Reads a weight with Python."""
-        layer: Any = self.get_submodule("body.layers.0")
+        layer = next(module for module in self.modules() if isinstance(module, torch.nn.Linear))
         mean, *others = super().forward(observations, action_masks)
         assert mean is not None
         return (mean * float(layer.bias.sum() + 1.0), *others)
@@ -47,7 +48,7 @@ class FrozenNormalizer(PolicyNetwork):
 
     def forward(self, observations: Any, action_masks: Any = None, recurrent_in: Any = None) -> Any:
         """Reads a buffer with Python."""
-        normalizer: Any = self.get_submodule("body.encoder.encoders.0.normalizer")
+        normalizer = next(module for module in self.modules() if isinstance(module, Normalizer))
         return super().forward([observations[0] - float(normalizer.mean[0])], action_masks)
 
 

@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from typing import Literal
+from typing import Literal, TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
@@ -32,7 +32,7 @@ def configure(log_format: LogFormat, level: LogLevel) -> None:
         else [
             _fit_for_terminals,
             structlog.dev.ConsoleRenderer(
-                colors=sys.stderr.isatty(),
+                colors=_Sink().isatty(),
                 pad_event_to=EVENT_COLUMN_CHARS,
                 sort_keys=False,
                 exception_formatter=structlog.dev.plain_traceback,
@@ -42,9 +42,31 @@ def configure(log_format: LogFormat, level: LogLevel) -> None:
     structlog.configure(
         processors=[structlog.processors.add_log_level, stamp, *rendering],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", _Sink())),
         cache_logger_on_first_use=False,
     )
+
+
+class _Sink:
+    """Standard error as it is at the moment of writing; a terminal that has gone away does not end the actor."""
+
+    def write(self, text: str) -> int:
+        try:
+            return sys.stderr.write(text)
+        except (OSError, ValueError):  # ValueError: the stream was closed
+            return 0
+
+    def flush(self) -> None:
+        try:
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            return
+
+    def isatty(self) -> bool:
+        try:
+            return sys.stderr.isatty()
+        except (OSError, ValueError):
+            return False
 
 
 def _fit_for_terminals(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

@@ -83,8 +83,7 @@ class RealLearner:
         self._trainer.cancel()
         await asyncio.gather(self._trainer, return_exceptions=True)
         await self.learner.server.stop()
-        state = snapshot(self.learner.behaviors, self.learner.sessions, self.learner.ledger)
-        return state
+        return snapshot(self.learner.behaviors, self.learner.sessions, self.learner.ledger)
 
     def publish(self, policy: StoredPolicy) -> None:
         """Broadcasts a policy."""

@@ -193,9 +193,8 @@ class ScriptedLearner:
     def publish(self, behavior: str, version: int, *, payload: bytes | None = None, corrupt: bool = False) -> None:
         """Broadcasts a policy; a corrupt one has other bytes than its header says."""
         payload = payload if payload is not None else f"{behavior} {version}".encode()
-        header = describe_payload(
-            policy_description(behavior, self.indices[behavior], self.generation, version), payload
-        )
+        description = policy_description(behavior, self.indices[behavior], self.generation, version)
+        header = describe_payload(description, payload)
         sent = bytes(len(payload)) if corrupt else payload
         messages = [policy_pb2.SubscribeResponse(header=header.to_message())]
         messages += [policy_pb2.SubscribeResponse(frame=frame) for frame in frames(sent)]
@@ -221,7 +220,7 @@ def policy_description(behavior: str, index: int, generation: int, version: int)
         generation=generation,
         version=version,
         architecture_hash=bytes(32),
-        inputs=("obs_0", "action_masks"),
+        inputs=("obs_0",),
         outputs=("logits",),
         discrete_distribution=Distribution.CATEGORICAL,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 from rollcast.policies import PolicyDescription
@@ -76,8 +76,17 @@ class Actor:
         wait_until(lambda: self.port.books.view().unacked == 0)
 
 
+class Addressed(Protocol):
+    """Any learner."""
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        ...
+
+
 @contextmanager
-def linked(learner: ScriptedLearner, **settings: Any) -> Iterator[LearnerLink]:
+def linked(learner: Addressed, **settings: Any) -> Iterator[LearnerLink]:
     """A started link."""
     link = LearnerLink(
         learner.address,

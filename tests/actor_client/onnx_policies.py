@@ -1,0 +1,40 @@
+"""Small ONNX policies, made by hand: one linear layer with log-probabilities as output."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+from rollcast.enums import Distribution
+from rollcast.policies import PolicyDescription, describe_payload
+
+from learner.publish.store import StoredPolicy
+
+
+def linear_policy(
+    version: int, *, generation: int = 1, name: str = "CartPole", observations: int = 4, choices: int = 2
+) -> StoredPolicy:
+    """A policy that sees `observations` numbers and chooses one of `choices`."""
+    weights = np.random.default_rng(version).normal(scale=0.1, size=(observations, choices)).astype(np.float32)
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["obs_0", "weights"], ["raw"]),
+            helper.make_node("LogSoftmax", ["raw"], ["logits"]),
+        ],
+        "policy",
+        [helper.make_tensor_value_info("obs_0", TensorProto.FLOAT, ["batch", observations])],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", choices])],
+        [numpy_helper.from_array(weights, "weights")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    payload = model.SerializeToString()
+    description = PolicyDescription(
+        behavior_index=0,
+        behavior=name,
+        generation=generation,
+        version=version,
+        architecture_hash=bytes(32),
+        inputs=("obs_0",),
+        outputs=("logits",),
+        discrete_distribution=Distribution.CATEGORICAL,
+    )
+    return StoredPolicy(describe_payload(description, payload), payload)

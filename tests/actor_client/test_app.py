@@ -1,0 +1,282 @@
+"""The command as users run it: real processes, one clear line, documented exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import structlog
+
+from actor_client.app import behavior_of
+from actor_client.cli import main
+from actor_client.envs.factory import make_env_batch
+from actor_client.exits import ExitCode
+from tests.actor_client.connection.harness import linked
+from tests.actor_client.onnx_policies import linear_policy
+from tests.actor_client.real_learner import RealLearner
+from tests.actor_client.scripted import ScriptedLearner, wait_until
+
+SECONDS = 60.0
+FAILING = """
+import gymnasium
+
+class Failing(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (4,), "float32")
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        self.left = 5
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        self.left -= 1
+        if self.left == 0:
+            raise RuntimeError("the simulator\\nfell over")
+        return self.observation_space.sample(), 1.0, False, False, {}
+"""
+
+
+def command(*arguments: str) -> list[str]:
+    """The command line of an actor."""
+    return [sys.executable, "-m", "actor_client", "gym", *arguments]
+
+
+def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Runs an actor to its end."""
+    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=SECONDS, check=False, cwd=cwd)
+
+
+@contextmanager
+def started(*arguments: str, cwd: Path | None = None) -> Iterator[subprocess.Popen[str]]:
+    """Runs an actor beside the test."""
+    process = subprocess.Popen(command(*arguments), stderr=subprocess.PIPE, text=True, cwd=cwd)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def error_line(text: str) -> str:
+    """The one line that says why the actor ended; a learner in this process may have written others."""
+    (line,) = [line for line in text.splitlines() if line.startswith("error: ")]
+    return line
+
+
+@pytest.fixture
+def _logs() -> Iterator[None]:
+    """Takes back what the command did to the logs of this process."""
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.mark.usefixtures("_logs")
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (("--env", "NoSuch-v0"), ExitCode.UNKNOWN_ENVIRONMENT, "NoSuch"),
+        (("--env", "no_such_module:Env"), ExitCode.UNKNOWN_ENVIRONMENT, "no_such_module cannot be imported"),
+        (("--env", "CartPole-v1", "--env-kwargs", '{"nonsense": 1}'), ExitCode.UNKNOWN_ENVIRONMENT, "nonsense"),
+        (("--env", "CartPole-v1", "--num-envs", "x"), ExitCode.USAGE, "--num-envs 'x'"),
+        (("--env", "CartPole-v1", "--nonsense"), ExitCode.USAGE, "unrecognized arguments: --nonsense"),
+        (("--env", "CartPole-v1", "--learner", "example.org:1"), ExitCode.USAGE, "--insecure"),
+        (
+            ("--env", "CartPole-v1", "--learner", "127.0.0.1:1", "--connect-timeout", "0.5"),
+            ExitCode.UNREACHABLE,
+            "the learner at 127.0.0.1:1 did not answer within 0.5 s",
+        ),
+    ],
+)
+def test_faults_of_the_user_are_one_line(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], code: ExitCode, text: str
+) -> None:
+    """No traceback; the value, the reason and the next step, and a code for scripts."""
+    assert main(["gym", *arguments]) == code
+    errors = capsys.readouterr().err
+    assert text in error_line(errors)
+    assert "Traceback" not in errors
+
+
+def test_a_fault_is_one_line_of_json_where_json_is_asked_for() -> None:
+    """Whoever reads lines of JSON gets nothing else, at the end neither; and the process has the code."""
+    done = run("--env", "NoSuch-v0", "--log-format", "json")
+    assert done.returncode == ExitCode.UNKNOWN_ENVIRONMENT
+    (line,) = done.stderr.splitlines()
+    event = json.loads(line)
+    assert (event["event"], event["exit_code"]) == ("actor_ended", ExitCode.UNKNOWN_ENVIRONMENT)
+    assert "NoSuch" in event["error"]
+
+
+@pytest.mark.usefixtures("_logs")
+def test_commands_answer() -> None:
+    """Help and versions need nothing; no command is a wrong command line."""
+    assert main(["--version"]) == ExitCode.OK
+    assert main([]) == ExitCode.USAGE
+    with pytest.raises(SystemExit) as ended:
+        main(["gym", "--help"])
+    assert ended.value.code == ExitCode.OK
+
+
+@pytest.mark.parametrize(("module", "extra"), [("gymnasium", "gym"), ("onnxruntime", "actor")])
+def test_a_missing_extra_is_named(tmp_path: Path, module: str, extra: str) -> None:
+    """Who installed too little is told what to install."""
+    (tmp_path / f"{module}.py").write_text(
+        f"raise ModuleNotFoundError(\"No module named '{module}'\", name='{module}')\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        command("--env", "CartPole-v1"), capture_output=True, text=True, timeout=SECONDS, check=False, env=environment
+    )
+    assert done.returncode == ExitCode.MISSING_EXTRA
+    assert module in error_line(done.stderr)
+    assert f"{extra}" in error_line(done.stderr)
+    assert "pip install" in error_line(done.stderr)
+
+
+def test_an_actor_that_starts_first_says_so_and_obeys_a_signal(tmp_path: Path) -> None:
+    """Without a learner it keeps trying, names the address and the reason, and SIGTERM ends it with 0."""
+    with started("--env", "CartPole-v1", "--learner", "127.0.0.1:1", "--log-format", "json") as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            event = json.loads(line)
+            if event["event"] == "learner_unreachable":
+                break
+        assert event["address"] == "127.0.0.1:1"
+        assert event["reason"].startswith("UNAVAILABLE")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SECONDS) == ExitCode.OK
+
+
+def test_an_actor_trains_until_a_signal_and_leaves_with_balanced_books() -> None:
+    """SIGINT: what is recorded is sent, the session is closed with the final books, and the code is 0."""
+    with RealLearner() as learner:
+        learner.ahead_limit_steps = 4000
+        with started("--env", "CartPole-v1", "--num-envs", "2", "--learner", learner.address) as process:
+            wait_until(lambda: bool(learner.learner.sessions.live()))
+            wait_until(lambda: learner.learner.behaviors.by_index(0) is not None)
+            learner.publish(linear_policy(0))
+            wait_until(lambda: learner.learner.ledger.books("CartPole").trained > 500)
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=SECONDS)
+        assert process.returncode == ExitCode.OK, errors
+        assert not learner.learner.sessions.live()
+        books = learner.learner.ledger.books("CartPole")
+        assert books.balanced
+        line = next(line for line in errors.splitlines() if " books " in line)
+        assert f"acked={books.received}" in line
+        assert "unacked=0" in line
+        assert "open=0" in line
+
+
+def test_a_finished_run_ends_the_actor(tmp_path: Path) -> None:
+    """drain{final} ends the actor with 0; the run's only behavior is the default."""
+    with RealLearner() as learner:
+        with started("--env", "CartPole-v1", "--learner", learner.address) as process:
+            wait_until(lambda: learner.learner.behaviors.by_index(0) is not None)
+            learner.publish(linear_policy(0))
+            wait_until(lambda: learner.learner.ledger.books("CartPole").trained > 0)
+            learner.drain(final=True)
+            assert process.wait(SECONDS) == ExitCode.OK
+        assert learner.learner.ledger.books("CartPole").balanced
+
+
+def test_an_environment_that_fails_again_and_again_ends_the_actor(tmp_path: Path) -> None:
+    """Open rows are given up as env_error, the environments are made anew, and at last code 40 says why."""
+    (tmp_path / "toys_that_fail.py").write_text(FAILING)
+    with RealLearner() as learner:
+        arguments = (
+            *("--env", "toys_that_fail:Failing", "--learner", learner.address),
+            *("--max-env-failures", "1", "--behavior", "CartPole"),
+        )
+        with started(*arguments, cwd=tmp_path) as process:
+            wait_until(lambda: learner.learner.behaviors.by_index(0) is not None)
+            learner.publish(linear_policy(0))
+            _, errors = process.communicate(timeout=SECONDS)
+        assert process.returncode == ExitCode.ENVIRONMENT_FAILED, errors
+        assert "RuntimeError: the simulator" in error_line(errors)
+        assert "Traceback" not in errors
+        assert "'env_error': 4" in errors
+        assert not learner.learner.sessions.live()
+
+
+@pytest.mark.usefixtures("_logs")
+def test_a_run_with_several_behaviors_asks_which(capsys: pytest.CaptureFixture[str]) -> None:
+    """The message lists them."""
+    with ScriptedLearner() as learner:
+        learner.behaviors = ("Walker", "Crawler")
+        assert main(["gym", "--env", "CartPole-v1", "--learner", learner.address]) == ExitCode.USAGE
+    assert "has the behaviors Walker, Crawler; choose one with --behavior" in error_line(capsys.readouterr().err)
+
+
+@pytest.mark.usefixtures("_logs")
+def test_another_shape_than_the_run_has_is_shown_with_both_sides(capsys: pytest.CaptureFixture[str]) -> None:
+    """SPEC_MISMATCH names what differs, and what each side has."""
+    with RealLearner() as learner, linked(learner) as link:
+        link.declare(make_env_batch("CartPole-v1", num_envs=1, behavior="CartPole").spec, 0, 1, 20.0)
+        assert main(["gym", "--env", "Acrobot-v1", "--learner", learner.address]) == ExitCode.SPEC_MISMATCH
+    line = error_line(capsys.readouterr().err)
+    assert "[4]" in line
+    assert "[6]" in line
+
+
+@pytest.mark.usefixtures("_logs")
+def test_an_unknown_behavior_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    """The learner's answer reaches the user."""
+    with RealLearner() as learner:
+        arguments = ["gym", "--env", "CartPole-v1", "--learner", learner.address, "--behavior", "Walker"]
+        assert main(arguments) == ExitCode.UNKNOWN_BEHAVIOR
+    assert "CartPole" in error_line(capsys.readouterr().err)
+
+
+@pytest.mark.usefixtures("_logs")
+def test_a_time_limit_ends_the_actor_well() -> None:
+    """--max-seconds is no fault."""
+    with ScriptedLearner() as learner:
+        arguments = ["gym", "--env", "CartPole-v1", "--learner", learner.address, "--max-seconds", "1.5"]
+        assert main(arguments) == ExitCode.OK
+        closed = learner.session.closed
+        assert closed is not None
+        assert "1.5 s have passed" in closed.message
+
+
+def test_a_second_signal_ends_at_once() -> None:
+    """Who presses Ctrl+C twice does not wait for a learner that does not answer."""
+    with ScriptedLearner() as learner:
+        with started("--env", "CartPole-v1", "--learner", learner.address) as process:
+            wait_until(lambda: bool(learner.declared))
+            learner.publish("CartPole", 0, payload=linear_policy(0).payload)
+            learner.acking = False
+            wait_until(lambda: bool(learner.chunks))
+            process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGTERM)
+            process.wait(SECONDS)
+        assert process.returncode == ExitCode.INTERRUPTED
+
+
+@pytest.mark.parametrize(
+    ("env", "name"),
+    [("CartPole-v1", "CartPole"), ("ALE/Pong-v5", "Pong"), ("pkg:Thing-v0", "Thing"), ("my.mod:make_env", "make_env")],
+)
+def test_behaviors_are_named_after_environments(env: str, name: str) -> None:
+    """Where the run takes any name."""
+    assert behavior_of(env) == name
+
+
+def test_nothing_under_actor_client_imports_torch() -> None:
+    """Actors live without torch, whatever is imported."""
+    script = (
+        "import importlib, pkgutil, sys, actor_client, actor_client.app\n"
+        "for found in pkgutil.walk_packages(actor_client.__path__, 'actor_client.'):\n"
+        "    if not found.name.endswith('__main__'):\n"
+        "        importlib.import_module(found.name)\n"
+        "assert 'gymnasium' not in sys.modules, 'gymnasium'\n"
+        "assert not [name for name in sys.modules if name.split('.')[0] in ('torch', 'learner', 'onnx')]\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=SECONDS)

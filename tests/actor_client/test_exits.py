@@ -1,0 +1,22 @@
+"""Exit codes are documented and keep to their ranges."""
+
+from __future__ import annotations
+
+import pytest
+
+from actor_client.cli import build_parser
+from actor_client.exits import ExitCode
+
+
+@pytest.mark.parametrize("code", list(ExitCode))
+def test_each_code_is_documented(code: ExitCode) -> None:
+    """Every code has one line of help, and --help shows it."""
+    assert code.help
+    assert "\n" not in code.help
+    assert f"{code.value:3d}  {code.help}" in build_parser().format_help()
+
+
+def test_codes_are_distinct_and_fit_a_byte() -> None:
+    """A shell sees the code as it is."""
+    assert len({code.value for code in ExitCode}) == len(ExitCode)
+    assert all(0 <= code.value < 256 for code in ExitCode)

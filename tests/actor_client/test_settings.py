@@ -1,0 +1,114 @@
+"""Flags over variables over defaults; what is wrong is named with its flag or variable."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from actor_client.cli import build_parser
+from actor_client.exits import ActorError, ExitCode
+from actor_client.settings import ActorSettings, is_loopback, load, split_address
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ActorSettings.model_fields:
+        monkeypatch.delenv(f"ROLLCAST_ACTOR_{name.upper()}", raising=False)
+
+
+def test_flags_win_over_variables_and_those_over_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each layer fills in what the one above leaves open."""
+    monkeypatch.setenv("ROLLCAST_ACTOR_NUM_ENVS", "4")
+    monkeypatch.setenv("ROLLCAST_ACTOR_NAME", "lab")
+    monkeypatch.setenv("ROLLCAST_ACTOR_ENV_KWARGS", '{"a": 1}')
+    settings = load({"env": "CartPole-v1", "num_envs": "8"})
+    assert (settings.num_envs, settings.name, settings.learner) == (8, "lab", "127.0.0.1:50051")
+    assert settings.env_kwargs == {"a": 1}
+
+
+def test_settings_are_frozen() -> None:
+    """Nobody changes them on the way."""
+    settings = load({"env": "CartPole-v1"})
+    with pytest.raises(ValidationError):
+        settings.num_envs = 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        ({}, "--env is missing"),
+        ({"env": "X", "num_envs": "0"}, "--num-envs '0': input should be greater than or equal to 1"),
+        ({"env": "X", "num_envs": "many"}, "--num-envs 'many': input should be a valid integer"),
+        ({"env": "X", "env_kwargs": "{"}, "--env-kwargs '{': is no JSON"),
+        ({"env": "X", "env_kwargs": "[1]"}, "is no JSON object"),
+        ({"env": "X", "max_seconds": "nan"}, "--max-seconds 'nan'"),
+        ({"env": "X", "connect_timeout": "-1"}, "--connect-timeout '-1'"),
+        ({"env": "X", "name": "a b"}, "--name 'a b'"),
+        ({"env": "X", "log_format": "xml"}, "--log-format 'xml'"),
+        ({"env": "X", "learner": "here"}, "--learner 'here': 'here' names no host; write HOST:PORT"),
+        ({"env": "X", "learner": "10.0.0.5:50051"}, "pass --insecure if you trust the network"),
+    ],
+)
+def test_what_is_wrong_is_named(flags: dict[str, object], text: str) -> None:
+    """One line with the flag, the value and what is allowed."""
+    with pytest.raises(ActorError) as failure:
+        load(flags)
+    assert failure.value.exit_code is ExitCode.USAGE
+    assert text in failure.value.message
+    assert "\n" not in failure.value.message
+
+
+def test_a_wrong_variable_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user learns where the value came from."""
+    monkeypatch.setenv("ROLLCAST_ACTOR_NUM_ENVS", "none")
+    with pytest.raises(ActorError, match="ROLLCAST_ACTOR_NUM_ENVS 'none'"):
+        load({"env": "X"})
+    monkeypatch.setenv("ROLLCAST_ACTOR_NUM_ENVS", "1")
+    monkeypatch.setenv("ROLLCAST_ACTOR_ENV_KWARGS", "{")
+    with pytest.raises(ActorError, match="ROLLCAST_ACTOR_"):
+        load({"env": "X"})
+
+
+def test_a_misspelt_variable_is_an_error() -> None:
+    """A variable that nobody reads would be ignored in silence."""
+    with pytest.raises(
+        ActorError, match=r"ROLLCAST_ACTOR_NUMENVS is no setting .* did you mean ROLLCAST_ACTOR_NUM_ENVS"
+    ):
+        load({"env": "X"}, {"ROLLCAST_ACTOR_NUMENVS": "2"})
+
+
+def test_every_setting_has_a_flag_and_the_other_way_round() -> None:
+    """Help and settings cannot drift apart."""
+    parsed = build_parser().parse_args(
+        [
+            "gym", "--env", "X", "--env-kwargs", "{}", "--num-envs", "1", "--vector", "--behavior", "B",
+            "--learner", "h:1", "--insecure", "--name", "n", "--connect-timeout", "1", "--max-seconds", "1",
+            "--max-env-failures", "1", "--log-format", "json", "--log-level", "info",
+        ]
+    )  # fmt: skip
+    assert set(vars(parsed)) - {"command", "run", "version"} == set(ActorSettings.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("address", "host", "port"),
+    [("localhost:1", "localhost", 1), ("[::1]:50051", "::1", 50051), ("learner.lan:65535", "learner.lan", 65535)],
+)
+def test_addresses(address: str, host: str, port: int) -> None:
+    """HOST:PORT, with brackets around IPv6."""
+    assert split_address(address) == (host, port)
+
+
+@pytest.mark.parametrize(
+    "address", ["", ":1", "host", "host:", "host:0", "host:65536", "::1:50051", "a b:1", "h:٣", "http://h:1"]
+)
+def test_addresses_that_are_none(address: str) -> None:
+    """Everything else is refused."""
+    with pytest.raises(ValueError, match="write"):
+        split_address(address)
+
+
+def test_loopback() -> None:
+    """Only what is this machine for sure needs no --insecure."""
+    assert all(is_loopback(host) for host in ("127.0.0.1", "127.9.9.9", "::1", "localhost"))
+    assert not any(is_loopback(host) for host in ("0.0.0.0", "192.168.0.1", "learner", "localhost.evil.example"))  # noqa: S104
+    assert load({"env": "X", "learner": "10.0.0.5:50051", "insecure": True}).insecure

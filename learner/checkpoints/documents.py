@@ -8,12 +8,14 @@ bit in a weight would go unnoticed; they are compared here.
 from __future__ import annotations
 
 import contextlib
+import enum
 import io
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from learner.files import WriteFailed
@@ -44,13 +46,18 @@ class BadCheckpoint(Exception):  # noqa: N818 - after its exit code
 def plain(value: Any, where: str = "state") -> Any:
     """Returns a copy that can be written and read back: plain values, and tensors on the CPU without their graph.
 
-    A tensor that is a view of a larger one is copied, for torch would write the larger one.
+    A tensor that is a view of a larger one is copied, for torch would write the larger one. Numpy's numbers and enums,
+    which the restricted loader refuses, become plain numbers.
 
     Raises:
-        TypeError: something else is in it (a numpy number, an enum, an object); the message says where.
+        TypeError: something else is in it (an array, a set, an object); the message says where.
     """
+    if isinstance(value, np.generic):
+        value = value.item()
     if type(value) in _PLAIN_TYPES:
         return value
+    if isinstance(value, enum.Enum):
+        return plain(value.value, where)
     if isinstance(value, torch.Tensor):
         tensor = value.detach().cpu()
         whole = tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()

@@ -1,0 +1,140 @@
+"""Hostile clients of a real learner: each stream ends with a reason, or its rows are refused; the learner goes on."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from rollcast.limits import MAX_CHUNK_BYTES
+from rollcast.trajectories import encode_chunk
+from rollcast.v1 import trajectory_pb2
+
+from tests.e2e.books import by_reason
+from tests.e2e.processes import LearnerProcess
+from tests.learner.service.harness import Actor, Upload, async_test
+from tests.learner.service.samples import make_chunk, make_spec
+
+NAME = "Raw"
+ROWS = 3
+
+
+def _actor(learner: LearnerProcess, name: str) -> Actor:
+    # A client without limits of its own, for some of what it sends is too long.
+    options = [("grpc.max_send_message_length", -1)]
+    return Actor(int(learner.address.rpartition(":")[2]), name, options)
+
+
+def _good() -> bytes:
+    return trajectory_pb2.UploadRequest(chunk=encode_chunk(make_chunk(ROWS))).SerializeToString()
+
+
+def _truncated() -> bytes:
+    return _good()[:-7]
+
+
+def _shortened_column() -> bytes:
+    chunk = encode_chunk(make_chunk(ROWS))
+    chunk.columns[0].tensor.data = chunk.columns[0].tensor.data[:-4]
+    return trajectory_pb2.UploadRequest(chunk=chunk).SerializeToString()
+
+
+def _huge_claim() -> bytes:
+    """A few bytes that claim to be very many."""
+    chunk = encode_chunk(make_chunk(ROWS))
+    del chunk.columns[0].tensor.shape[:]
+    chunk.columns[0].tensor.shape.extend([2**31, 2**31])
+    return trajectory_pb2.UploadRequest(chunk=chunk).SerializeToString()
+
+
+def _oversized() -> bytes:
+    chunk = trajectory_pb2.Chunk(stat_keys=["x" * (MAX_CHUNK_BYTES + 2**20)])
+    return trajectory_pb2.UploadRequest(chunk=chunk).SerializeToString()
+
+
+def _garbage() -> bytes:
+    return np.random.default_rng(1).bytes(1000)
+
+
+BAD = {
+    "truncated": (_truncated, grpc.StatusCode.INVALID_ARGUMENT, "BAD_REQUEST"),
+    "garbage": (_garbage, grpc.StatusCode.INVALID_ARGUMENT, "BAD_REQUEST"),
+    "short column": (_shortened_column, grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_CHUNK"),
+    "huge claim": (_huge_claim, grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_CHUNK"),
+    "oversized": (_oversized, grpc.StatusCode.RESOURCE_EXHAUSTED, ""),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+@async_test
+async def test_a_broken_message_ends_its_stream(shared_learner: LearnerProcess, case: str) -> None:
+    """The stream ends with the right status and without a traceback; the session may begin another and is heard."""
+    make, code, reason = BAD[case]
+    async with _actor(shared_learner, case) as actor:
+        await actor.open()
+        await actor.declare(make_spec(NAME))
+        before = shared_learner.behavior(NAME).books.received
+        error = await _send_raw(actor, make)
+        assert (error.code, error.reason) == (code, reason), error
+        assert "Traceback" not in str(error)
+        upload = await actor.upload()
+        assert (await upload.until("opened")).next_sequence == 1
+        await upload.send(make_chunk(ROWS))
+        assert not (await upload.ack(1)).rejections
+        await upload.finish()
+        await actor.close()
+    assert shared_learner.behavior(NAME).books.received == before + ROWS
+    assert "Traceback" not in shared_learner.err()
+
+
+async def _send_raw(actor: Actor, make: Callable[[], bytes]) -> Any:
+    """Sends bytes on an upload stream, as the first thing after `open`, and returns how it ends."""
+    method = "/rollcast.v1.TrajectoryService/Upload"
+    call = actor.channel.stream_stream(method, response_deserializer=trajectory_pb2.UploadResponse.FromString)()
+    opening = trajectory_pb2.UploadOpen(session_id=actor.session_id, epoch=actor.epoch)
+    await call.write(trajectory_pb2.UploadRequest(open=opening).SerializeToString())
+    upload = Upload(call)
+    await upload.until("opened")
+    with contextlib.suppress(grpc.RpcError):  # the learner may have ended the stream before all of it was sent
+        await call.write(make())
+    return await upload.failure()
+
+
+@async_test
+async def test_rows_that_are_not_finite_are_refused(shared_learner: LearnerProcess) -> None:
+    """A chunk with NaN is acked with its reason and counted as dropped; the stream takes the next good one."""
+    bad = make_chunk(ROWS)
+    bad.columns["reward"] = np.array([1.0, np.nan, 1.0], np.float32)
+    async with _actor(shared_learner, "nan") as actor:
+        upload = await actor.join(spec=make_spec(NAME))
+        before = shared_learner.behavior(NAME).books
+        await upload.send(bad)
+        (rejection,) = (await upload.ack(1)).rejections
+        assert (rejection.sequence, rejection.reason, rejection.steps) == (1, "not_finite", ROWS)
+        assert "reward" in rejection.detail
+        await upload.send(make_chunk(ROWS, sequence=2))
+        assert not (await upload.ack(2)).rejections
+        await upload.finish()
+        await actor.close()
+    after = shared_learner.behavior(NAME).books
+    assert after.received == before.received + 2 * ROWS
+    assert by_reason(after.dropped)["not_finite"] == by_reason(before.dropped).get("not_finite", 0) + ROWS
+    (line,) = shared_learner.events("rows_rejected")
+    assert line["actor"] == "nan"
+
+
+@async_test
+async def test_a_gap_and_a_stranger_are_refused(shared_learner: LearnerProcess) -> None:
+    """A chunk whose predecessor is missing, and a session nobody opened, end with reasons of their own."""
+    async with _actor(shared_learner, "gap") as actor:
+        upload = await actor.join(spec=make_spec(NAME))
+        await upload.send(make_chunk(ROWS, sequence=5))
+        error = await upload.failure()
+        assert (error.code, error.reason) == (grpc.StatusCode.OUT_OF_RANGE, "SEQUENCE_GAP")
+        await actor.close()
+        actor.session_id = "0" * 32
+        error = await (await actor.upload()).failure()
+        assert (error.code, error.reason) == (grpc.StatusCode.NOT_FOUND, "SESSION_EXPIRED")

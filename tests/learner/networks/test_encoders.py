@@ -1,0 +1,76 @@
+"""Encoders of single observations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from rollcast.enums import ObservationKind
+from rollcast.specs import ObservationSpec
+
+from learner.networks.encoders import CategoricalEncoder, ObservationEncoder, VectorEncoder, build_encoder
+from learner.networks.initializers import Initializer
+from learner.networks.visual import ImageEncoder
+from learner.settings.network import NetworkSettings
+from tests.learner.networks.specs import image, vector
+
+INITIALIZER = Initializer("kaiming")
+SETTINGS = NetworkSettings(hidden_units=8)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "uint8", "int64", "bool"])
+def test_vectors_of_any_type_become_float32(dtype: str) -> None:
+    """Values keep their meaning whatever their type on the wire."""
+    values = torch.from_numpy(np.array([[0, 1, 1], [1, 0, 1]], dtype))
+    found = VectorEncoder(vector(size=3), normalize=False)(values)
+    assert found.dtype == torch.float32
+    assert found.tolist() == [[0.0, 1.0, 1.0], [1.0, 0.0, 1.0]]
+
+
+def test_scale_is_seen_as_one() -> None:
+    """A value equal to the declared scale becomes 1.0."""
+    encoder = VectorEncoder(vector(size=2, dtype="uint8", scale=200.0), normalize=False)
+    np.testing.assert_allclose([[1.0, 0.5]], encoder(torch.tensor([[200, 100]], dtype=torch.uint8)))
+
+
+def test_odd_shapes_are_flattened() -> None:
+    """Scalars, matrices and sets of entities fall back to their flat numbers, without a normalizer."""
+    settings = NetworkSettings(normalize=True)
+    for shape, kind in (
+        ((), ObservationKind.VECTOR),
+        ((2, 3), ObservationKind.ENTITIES),
+        ((2, 2, 2, 2), ObservationKind.IMAGE),
+    ):
+        spec = ObservationSpec("odd", np.dtype(np.float32), shape, kind)
+        encoder = build_encoder(spec, settings, INITIALIZER)
+        assert isinstance(encoder, VectorEncoder)
+        assert encoder.normalizer is None
+        values = torch.randn(5, *shape)
+        assert torch.equal(values.reshape(5, -1), encoder(values))
+
+
+def test_categories_become_one_hot_blocks() -> None:
+    """Each element has a block of its own; a value outside its categories is a block of zeros."""
+    encoder = CategoricalEncoder((2, 3))
+    assert encoder.size == 5
+    found = encoder(torch.tensor([[1, 2], [0, 7], [-1, 0]], dtype=torch.int8))
+    assert found.tolist() == [[0, 1, 0, 0, 1], [1, 0, 0, 0, 0], [0, 0, 1, 0, 0]]
+
+
+def test_kinds_choose_encoders() -> None:
+    """Kind and shape decide on the encoder."""
+    spec = ObservationSpec("piece", np.dtype(np.int32), (2,), ObservationKind.CATEGORICAL, categories=(3, 4))
+    assert isinstance(build_encoder(spec, SETTINGS, INITIALIZER), CategoricalEncoder)
+    assert isinstance(build_encoder(image(), SETTINGS, INITIALIZER), ImageEncoder)
+    assert isinstance(build_encoder(vector(), SETTINGS, INITIALIZER), VectorEncoder)
+
+
+def test_observations_stand_side_by_side() -> None:
+    """Several observations are encoded in their order; only vectors are normalized."""
+    specs = (vector(size=3), image(), vector("other", 2))
+    encoder = ObservationEncoder(specs, NetworkSettings(hidden_units=8, normalize=True), INITIALIZER)
+    assert encoder.size == 3 + 8 + 2
+    assert list(encoder.normalizing) == [0, 2]
+    found = encoder([torch.ones(4, 3), torch.zeros(4, 24, 28, 3, dtype=torch.uint8), torch.ones(4, 2)])
+    assert found.shape == (4, 13)
+    assert torch.equal(found[:, :3], torch.ones(4, 3))

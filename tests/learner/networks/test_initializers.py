@@ -1,0 +1,47 @@
+"""Initial weights."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from learner.networks.initializers import Initializer
+
+
+def make_generator(seed: int = 1) -> torch.Generator:
+    """A generator of its own."""
+    return torch.Generator().manual_seed(seed)
+
+
+def test_orthogonal_weights_are_orthogonal_times_the_gain() -> None:
+    """Rows of an orthogonal layer have the length of the gain and are perpendicular."""
+    layer = Initializer("orthogonal", make_generator()).linear(64, 32, gain=0.01)
+    assert torch.allclose(layer.weight @ layer.weight.T, 1e-4 * torch.eye(32), atol=1e-8)
+    assert torch.count_nonzero(layer.bias) == 0
+
+
+def test_kaiming_weights_have_he_variance_times_the_gain() -> None:
+    """The standard deviation of a Kaiming layer is gain * sqrt(2 / inputs)."""
+    layer = Initializer("kaiming", make_generator()).linear(400, 400, gain=0.2)
+    assert layer.weight.std().item() == pytest.approx(0.2 * math.sqrt(2 / 400), rel=0.02)
+
+
+def test_policy_heads_start_small() -> None:
+    """Gains of the heads: ML-Agents' 0.2 and 0.1, and 0.01 for orthogonal networks."""
+    kaiming, orthogonal = Initializer("kaiming").gains, Initializer("orthogonal").gains
+    assert (kaiming.hidden, kaiming.mean, kaiming.logits) == (1.0, 0.2, 0.1)
+    assert (orthogonal.hidden, orthogonal.mean, orthogonal.logits) == (math.sqrt(2), 0.01, 0.01)
+    assert orthogonal.value == 1.0
+
+
+@pytest.mark.parametrize("kind", ["kaiming", "orthogonal"])
+def test_no_global_randomness_is_used(kind: str) -> None:
+    """Equal generators give equal layers, and torch's global generator is neither read nor changed."""
+    before = torch.get_rng_state()
+    layers = [Initializer(kind, make_generator()).conv(3, 8, 4, 2) for _ in range(2)]  # type: ignore[arg-type]
+    values = [Initializer(kind, make_generator()).value(8, 2) for _ in range(2)]  # type: ignore[arg-type]
+    assert torch.equal(layers[0].weight, layers[1].weight)
+    assert torch.equal(values[0].weight, values[1].weight)
+    assert torch.equal(before, torch.get_rng_state())

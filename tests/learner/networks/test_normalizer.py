@@ -1,0 +1,57 @@
+"""Running statistics of observations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from learner.networks.normalizer import CLIP, Normalizer, RunningMoments, batch_moments
+
+
+def test_batches_merge_to_the_statistics_of_all_rows() -> None:
+    """However rows are split, mean and deviation are those of all of them and the pseudo row at the start."""
+    rows = np.random.default_rng(1).normal(1000.0, 0.1, (500, 3))
+    moments = RunningMoments(3)
+    for part in np.split(rows, [1, 7, 300]):
+        moments.merge(batch_moments(torch.from_numpy(part)))
+    squares = 1.0 + np.square(rows - rows.mean(0)).sum(0) + rows.mean(0) ** 2 * 500 / 501  # of the pseudo row at 0
+    assert moments.count.item() == 501
+    np.testing.assert_allclose(rows.mean(0) * 500 / 501, moments.mean.numpy(), rtol=1e-13)
+    np.testing.assert_allclose(np.sqrt(squares / 501), moments.std().numpy(), rtol=1e-10)
+
+
+def test_a_normalizer_changes_only_at_publication() -> None:
+    """Before it is published, a normalizer is the identity within the clamp."""
+    normalizer, moments = Normalizer(2), RunningMoments(2)
+    moments.merge(batch_moments(torch.full((10_000, 2), 3.0) + torch.tensor([[-1.0], [1.0]]).repeat(5000, 1)))
+    values = torch.tensor([[3.0, 4.0]])
+    assert torch.equal(values, normalizer(values))
+    normalizer.publish(moments)
+    np.testing.assert_allclose([[0.0, 1.0]], normalizer(values).numpy(), atol=2e-3)
+    assert normalizer.mean.dtype == normalizer.std.dtype == torch.float32
+
+
+def test_normalized_values_are_clamped() -> None:
+    """Outliers end at five standard deviations."""
+    found = Normalizer(2)(torch.tensor([[1e9, -1e9]]))
+    assert found.tolist() == [[CLIP, -CLIP]]
+
+
+def test_a_constant_input_does_not_divide_by_zero() -> None:
+    """A deviation of zero is kept away from zero."""
+    moments = RunningMoments(1)
+    moments.m2 = torch.zeros(1, dtype=torch.float64)
+    assert moments.std().item() > 0
+
+
+def test_statistics_survive_a_round_trip() -> None:
+    """State of float64 comes back bit for bit; statistics of another size are refused."""
+    moments = RunningMoments(3)
+    moments.merge(batch_moments(torch.randn(17, 3)))
+    other = RunningMoments(3)
+    other.load_state_dict(moments.state_dict())
+    assert torch.equal(moments.mean, other.mean)
+    assert torch.equal(moments.std(), other.std())
+    with pytest.raises(ValueError, match=r"shape \[3\], not \[2\]"):
+        RunningMoments(2).load_state_dict(moments.state_dict())

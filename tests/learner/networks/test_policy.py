@@ -1,0 +1,82 @@
+"""The policy network."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from learner.exits import UserError
+from learner.networks.policy import PolicyNetwork
+from learner.settings.network import MemorySettings, NetworkSettings
+from tests.learner.networks.specs import behavior, image, vector
+
+SETTINGS = NetworkSettings(hidden_units=16)
+
+
+def test_outputs_of_a_hybrid_behavior() -> None:
+    """Continuous axes give mean and deviation, branches normalized log-probabilities side by side."""
+    network = PolicyNetwork(behavior(continuous=2, branches=(3, 4)), SETTINGS)
+    output = network([torch.randn(5, 4)])
+    assert output.mean is not None
+    assert output.log_std is not None
+    assert output.logits is not None
+    assert output.mean.shape == output.log_std.shape == (5, 2)
+    assert torch.count_nonzero(output.log_std) == 0
+    assert torch.allclose(output.logits[:, :3].exp().sum(1), torch.ones(5))
+    assert torch.allclose(output.logits[:, 3:].exp().sum(1), torch.ones(5))
+    assert output.recurrent_out is None
+    assert network.memory_size == 0
+
+
+def test_a_missing_part_is_none() -> None:
+    """A behavior without branches has no logits, one without axes no mean."""
+    continuous = PolicyNetwork(behavior(continuous=1), SETTINGS)([torch.randn(1, 4)])
+    discrete = PolicyNetwork(behavior(branches=(2,)), SETTINGS)([torch.randn(1, 4)])
+    assert continuous.logits is None
+    assert discrete.mean is discrete.log_std is None
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.bool])
+def test_masks_forbid(dtype: torch.dtype) -> None:
+    """A masked choice has probability 0 and the others sum to 1; without a mask nothing is forbidden."""
+    network = PolicyNetwork(behavior(branches=(3, 2)), SETTINGS)
+    observation = [torch.randn(2, 4)]
+    masks = torch.tensor([[1, 0, 1, 1, 1], [0, 0, 1, 0, 1]]).to(dtype)
+    logits = network(observation, masks).logits
+    assert logits is not None
+    probabilities = logits.exp()
+    assert torch.equal(probabilities == 0, masks == 0)
+    assert torch.allclose(probabilities[:, :3].sum(1), torch.ones(2))
+    free = network(observation).logits
+    assert free is not None
+    assert torch.allclose(free, network(observation, torch.ones_like(masks)).logits)
+
+
+def test_a_branch_with_everything_forbidden_is_uniform() -> None:
+    """No choice left must not become NaN."""
+    logits = PolicyNetwork(behavior(branches=(4,)), SETTINGS)([torch.randn(1, 4)], torch.zeros(1, 4)).logits
+    assert logits is not None
+    assert torch.allclose(logits.exp(), torch.full((1, 4), 0.25))
+
+
+def test_observations_arrive_as_on_the_wire() -> None:
+    """Bytes of a picture and float64 numbers go in as they are."""
+    network = PolicyNetwork(behavior(image(), vector(dtype="float64"), branches=(2,)), SETTINGS)
+    pixels = torch.zeros(3, 24, 28, 3, dtype=torch.uint8)
+    logits = network([pixels, torch.zeros(3, 4, dtype=torch.float64)]).logits
+    assert logits is not None
+    assert logits.dtype == torch.float32
+
+
+def test_equal_generators_give_equal_networks() -> None:
+    """Weights depend on the seed alone."""
+    spec = behavior(image(), continuous=1, branches=(2,))
+    networks = [PolicyNetwork(spec, SETTINGS, torch.Generator().manual_seed(7)) for _ in range(2)]
+    pairs = zip(networks[0].state_dict().values(), networks[1].state_dict().values(), strict=True)
+    assert all(torch.equal(first, second) for first, second in pairs)
+
+
+def test_memory_is_refused() -> None:
+    """A memory block is an error that says what to do, not silently ignored."""
+    with pytest.raises(UserError, match="take the memory block out"):
+        PolicyNetwork(behavior(branches=(2,)), NetworkSettings(memory=MemorySettings()))

@@ -1,0 +1,46 @@
+"""Encoders of pictures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from rollcast.enums import ImageLayout
+
+from learner.exits import ExitCode, UserError
+from learner.networks.initializers import Initializer
+from learner.networks.visual import MIN_SIDE_PIXELS, ImageEncoder
+from tests.learner.networks.specs import image
+
+
+def make_encoder(kind: str = "simple", **changes: Any) -> ImageEncoder:
+    """An encoder with fixed weights."""
+    return ImageEncoder(image(**changes), kind, 6, Initializer("kaiming", torch.Generator().manual_seed(1)))
+
+
+@pytest.mark.parametrize("kind", sorted(MIN_SIDE_PIXELS))
+def test_every_tower_takes_its_smallest_picture(kind: str) -> None:
+    """The documented smallest side works; one pixel less is refused with both numbers."""
+    side = MIN_SIDE_PIXELS[kind]
+    encoder = make_encoder(kind, shape=(side, side, 3))
+    assert encoder(torch.zeros(2, side, side, 3, dtype=torch.uint8)).shape == (2, 6)
+    if side > 1:
+        with pytest.raises(UserError, match=rf"{side - 1}x{side} pixels.*at least {side} a side") as caught:
+            make_encoder(kind, shape=(side - 1, side, 3))
+        assert caught.value.exit_code is ExitCode.RUN_FILE
+
+
+def test_layouts_agree() -> None:
+    """The same picture in HWC and CHW gives the same numbers."""
+    pixels = torch.randint(0, 256, (2, 24, 28, 3), dtype=torch.uint8)
+    last = make_encoder()
+    first = make_encoder(shape=(3, 24, 28), layout=ImageLayout.CHW)
+    assert torch.allclose(last(pixels), first(pixels.permute(0, 3, 1, 2)), atol=1e-6)
+
+
+def test_bytes_are_scaled() -> None:
+    """A picture of bytes with scale 255 is seen as the same picture of floats with scale 1."""
+    pixels = torch.randint(0, 256, (2, 24, 28, 3), dtype=torch.uint8)
+    floats = make_encoder(scale=0.0)
+    assert torch.allclose(floats(pixels / 255.0), make_encoder()(pixels), atol=1e-5)

@@ -26,7 +26,7 @@ class StepResult(NamedTuple):
         ended: Which environments ended an episode, ascending, m entries.
         ends: uint8 [m], TERMINATED or TRUNCATED of `SegmentEnd`; an episode that is both is TERMINATED.
         final_observations: [m, *shape] each, of the ended episodes; None if m = 0.
-        final_masks: uint8 [m, sum of branches]; None if m = 0 or the batch has no masks.
+        final_masks: uint8 [m, sum of branches], with a choice in each branch; None if m = 0 or the batch has no masks.
         infos: Numbers that the environment reported with the last step of each ended episode, m entries.
         ignored: bool [E], where the environment ignored the action (it began a new episode instead); None = nowhere.
     """

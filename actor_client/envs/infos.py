@@ -93,8 +93,25 @@ def check_masks(masks: MaskArray, branches: Sequence[int]) -> None:
     Raises:
         ValueError: A branch has none.
     """
-    begins = np.cumsum((0, *branches[:-1]))
-    allowed = np.maximum.reduceat(masks, begins, axis=1)
+    allowed = _any_allowed(masks, branches)
     if not allowed.all():
         row, branch = np.argwhere(allowed == 0)[0].tolist()
         raise ValueError(f"the action mask of row {row} allows no choice of branch {branch}; it must allow one")
+
+
+def open_stuck_branches(masks: MaskArray, branches: Sequence[int]) -> MaskArray:
+    """Returns masks in which a branch without any choice allows all of them: after an end there may be none.
+
+    Nobody acts on such a mask, and the contract wants a choice in each branch.
+
+    Args:
+        masks: uint8 [B, sum of branches].
+        branches: Sizes.
+    """
+    stuck = np.repeat(_any_allowed(masks, branches) == 0, branches, axis=1)
+    return np.where(stuck, np.uint8(1), masks)
+
+
+def _any_allowed(masks: MaskArray, branches: Sequence[int]) -> MaskArray:
+    """Returns whether each branch of each row has a choice, uint8 [B, b]."""
+    return np.maximum.reduceat(masks, np.cumsum((0, *branches[:-1])), axis=1)

@@ -11,7 +11,7 @@ from rollcast.specs import BehaviorSpec
 from actor_client.envs.actions import ActionPlan, plan_actions
 from actor_client.envs.base import FloatArray, IntArray, MaskArray, Observations, StepResult
 from actor_client.envs.errors import EnvironmentFailed
-from actor_client.envs.infos import check_masks, episode_numbers, read_mask
+from actor_client.envs.infos import check_masks, episode_numbers, open_stuck_branches, read_mask
 from actor_client.envs.observations import ObservationPlan
 
 _log = structlog.get_logger(__name__)
@@ -86,7 +86,7 @@ class ScalarBatch:
             # Encoded before the reset, because an environment may return one array again and again.
             final_observations = self._observations.encode([observations[index] for index in ended])
             final_infos = [infos[index] for index in ended]
-            final_masks = None if self.action_masks is None else self._stack_masks(final_infos)
+            final_masks = None if self.action_masks is None else self._last_masks(final_infos)
             final_numbers = [episode_numbers(info) for info in final_infos]
             for index in ended:
                 observations[index], infos[index] = self._begin(index, None)
@@ -131,6 +131,9 @@ class ScalarBatch:
         masks = self._stack_masks(infos)
         check_masks(masks, self.spec.action.discrete_branches)
         return masks
+
+    def _last_masks(self, infos: Sequence[Mapping[str, Any]]) -> MaskArray:
+        return open_stuck_branches(self._stack_masks(infos), self.spec.action.discrete_branches)
 
     def _stack_masks(self, infos: Sequence[Mapping[str, Any]]) -> MaskArray:
         size = self.spec.action.mask_size

@@ -12,7 +12,7 @@ from rollcast.specs import BehaviorSpec
 from actor_client.envs.actions import ActionPlan, plan_actions
 from actor_client.envs.base import FloatArray, IntArray, MaskArray, Observations, StepResult
 from actor_client.envs.errors import EnvironmentFailed
-from actor_client.envs.infos import ACTION_MASK, check_masks, vector_episode_numbers
+from actor_client.envs.infos import ACTION_MASK, check_masks, open_stuck_branches, vector_episode_numbers
 from actor_client.envs.observations import ObservationPlan
 
 _log = structlog.get_logger(__name__)
@@ -91,6 +91,7 @@ class VectorBatch:
         if not ended:
             self._renew_masks(infos)
             return StepResult(self._encode(observations), rewards, ended, _NO_ENDS, None, None, (), ignored)
+        branches = self.spec.action.discrete_branches
         # In the same step, the infos are the new episode's, and those of the old one are nested in them.
         last_infos = infos.get("final_info", {}) if self._mode == SAME_STEP else infos
         last_masks = None if self.action_masks is None else self._masks_or_ones(last_infos)
@@ -105,7 +106,7 @@ class VectorBatch:
             observations, first_infos = self._environment.reset(options={"reset_mask": ended_at.copy()})
         if self._mode == DISABLED and last_masks is not None:
             masks = np.where(ended_at[:, None], self._masks_or_ones(first_infos), last_masks)
-            check_masks(masks, self.spec.action.discrete_branches)
+            check_masks(masks, branches)
             self.action_masks = masks
         else:
             self._renew_masks(infos)
@@ -115,7 +116,7 @@ class VectorBatch:
             ended=ended,
             ends=np.where(np.asarray(terminated)[ended], SegmentEnd.TERMINATED, SegmentEnd.TRUNCATED).astype(np.uint8),
             final_observations=finals,
-            final_masks=None if last_masks is None else last_masks[ended_at],
+            final_masks=None if last_masks is None else open_stuck_branches(last_masks[ended_at], branches),
             infos=numbers,
             ignored=ignored,
         )

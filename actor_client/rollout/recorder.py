@@ -37,6 +37,9 @@ class Recorder:
         agents: E.
         masked: Whether the environments have action masks.
         clock: Monotonic seconds.
+
+    Attributes:
+        horizon: Most rows of a segment: the time horizon, or what fits a chunk.
     """
 
     def __init__(
@@ -61,15 +64,15 @@ class Recorder:
             row_bytes=probe.row_bytes,
             masked=masked,
         )
-        self._horizon = min(link.time_horizon, self._builder.max_segment_rows)
+        self.horizon = min(link.time_horizon, self._builder.max_segment_rows)
         target_steps = link.limits.target_chunk_bytes // (probe.row_bytes * agents) + 1
-        slack_steps = max(MIN_SLACK_STEPS, min(target_steps, self._horizon))
-        self._log = RowLog(spec, agents, self._horizon + slack_steps, masked=masked)
+        slack_steps = max(MIN_SLACK_STEPS, min(target_steps, self.horizon))
+        self._log = RowLog(spec, agents, self.horizon + slack_steps, masked=masked)
         self._running = Running(agents)
         self._closed = ClosedBlocks()
         self._steps = 0
         self._needed_from = 0
-        self._next_cut = self._horizon
+        self._next_cut = self.horizon
         self._generation: int | None = None
         self._version = 0
 
@@ -230,8 +233,8 @@ class Recorder:
 
     def _cut_long(self, observations: Observations, masks: MaskArray | None, now: float) -> None:
         starts = self._running.starts
-        self._close_cut(np.flatnonzero(starts <= self._steps - self._horizon), observations, masks, now)
-        self._next_cut = int(starts.min()) + self._horizon
+        self._close_cut(np.flatnonzero(starts <= self._steps - self.horizon), observations, masks, now)
+        self._next_cut = int(starts.min()) + self.horizon
 
     def _cut_old(self, version: int, observations: Observations, masks: MaskArray | None) -> None:
         """Ends segments that could not be continued without their oldest row passing the lag at the next version."""

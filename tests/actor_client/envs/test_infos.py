@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from actor_client.envs.infos import check_masks, episode_numbers, read_mask, vector_episode_numbers
+from actor_client.envs.infos import (
+    check_masks,
+    episode_numbers,
+    open_stuck_branches,
+    read_mask,
+    vector_episode_numbers,
+)
 
 
 def test_numbers_are_kept_and_the_rest_is_not() -> None:
@@ -73,3 +79,10 @@ def test_a_branch_without_a_choice_is_an_error() -> None:
     check_masks(masks[:1], (2, 3))
     with pytest.raises(ValueError, match="row 1 allows no choice of branch 1"):
         check_masks(masks, (2, 3))
+
+
+def test_a_last_mask_without_a_choice_allows_all() -> None:
+    """Only the branch that allows nothing is opened."""
+    masks = np.array([[0, 1, 0, 0, 0], [0, 0, 0, 1, 0]], np.uint8)
+
+    assert open_stuck_branches(masks, (2, 3)).tolist() == [[0, 1, 1, 1, 1], [1, 1, 0, 1, 0]]

@@ -89,7 +89,7 @@ def test_a_first_reset_may_fail() -> None:
 
 
 def test_masks_are_those_of_the_observation_to_act_on() -> None:
-    """An action that the current mask allows is never refused, across episodes; a last mask may allow nothing."""
+    """An action that the current mask allows is never refused, across episodes; a last mask that allows nothing allows all."""
     batch = ScalarBatch([toys.Masked(4), toys.Masked(3)], "Toy")
     batch.reset([0, 1])
 
@@ -99,7 +99,7 @@ def test_masks_are_those_of_the_observation_to_act_on() -> None:
         result = batch.step(None, batch.action_masks.argmax(axis=1)[:, None].astype(np.int32))
         if result.ended:
             assert result.final_masks is not None
-            assert not result.final_masks.any()
+            assert result.final_masks.all()
 
 
 def test_a_mask_without_a_choice_is_a_fault() -> None:

@@ -67,7 +67,7 @@ def test_masks_are_those_of_the_observation_to_act_on(mode: str) -> None:
         ended += len(result.ended)
         if result.ended:
             assert result.final_masks is not None
-            assert not result.final_masks.any()
+            assert result.final_masks.all()
     assert ended == {"NextStep": 8, "SameStep": 10, "Disabled": 10}[mode]
 
 

@@ -108,3 +108,8 @@ def described(model: onnx.ModelProto, behavior: BehaviorSpec, **changes: Any) ->
         action_transform=ActionTransform(Squash.CLIP3_DIV3 if continuous else Squash.NONE),
     )
     return replace(describe_payload(description, payload), **changes), payload
+
+
+def tensor(name: str, values: NDArray[Any]) -> onnx.TensorProto:
+    """A named initializer."""
+    return numpy_helper.from_array(values, name)

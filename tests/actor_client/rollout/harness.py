@@ -1,0 +1,170 @@
+"""A link that keeps what it is sent, a policy that follows a rule, and chunks taken apart again."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rollcast.chunks import Chunk
+from rollcast.enums import SegmentEnd
+from rollcast.specs import BehaviorSpec
+from rollcast.trajectories import decode_chunk, encode_chunk, find_data_fault
+
+from actor_client.connection.books import Books
+from actor_client.policy.actions import ActingPolicy, Actions
+from actor_client.policy.noise import Noise
+from actor_client.rollout.link import BehaviorLink, ChunkLimits
+
+
+def limits(*, target: int = 1 << 18, largest: int = 1 << 22, age: float = 1e9, steps: int = 0) -> ChunkLimits:
+    """Limits that leave everything to the other triggers."""
+    return ChunkLimits(
+        target_chunk_bytes=target, max_chunk_bytes=largest, max_chunk_age_seconds=age, max_chunk_steps=steps
+    )
+
+
+@dataclass
+class KeepingLink:
+    """Keeps every chunk, after it went through the contract's encoding and all of its checks."""
+
+    spec: BehaviorSpec
+    time_horizon: int = 8
+    max_policy_lag: int = 0
+    cut_at_swap: bool = False
+    limits: ChunkLimits = field(default_factory=limits)
+    memory_stride: int = 0
+    behavior_index: int = 2
+    team: int = 1
+    books: Books = field(default_factory=Books)
+    session_lost: bool = False
+    sessions: int = 1
+    chunks: list[Chunk] = field(default_factory=list)
+    policies: list[ActingPolicy] = field(default_factory=list)
+    allowed: Callable[[], bool] = lambda: True
+
+    def begin_session(self) -> None:
+        """Goes over to a new session with books at zero."""
+        self.session_lost = False
+        self.sessions += 1
+        self.books = Books()
+
+    def take_policy(self) -> ActingPolicy | None:
+        """The newest policy that was not taken."""
+        if not self.policies:
+            return None
+        newest = self.policies[-1]
+        self.policies.clear()
+        return newest
+
+    def may_step(self, steps: int) -> bool:
+        """What the test says."""
+        return self.allowed()
+
+    def send(self, chunk: Chunk) -> None:
+        """Checks the form and the numbers, and keeps what arrives on the other side."""
+        chunk.sequence = len(self.chunks) + 1
+        message = encode_chunk(chunk)
+        if message.ByteSize() > self.limits.max_chunk_bytes:
+            raise AssertionError(f"{message.ByteSize()} bytes; {self.limits.max_chunk_bytes} are allowed")
+        if self.limits.max_chunk_steps and chunk.rows > self.limits.max_chunk_steps:
+            raise AssertionError(f"{chunk.rows} rows; {self.limits.max_chunk_steps} are allowed")
+        arrived = decode_chunk(message, self.spec, max_bytes=1 << 26)
+        fault = find_data_fault(arrived, self.spec)
+        if fault is not None:
+            raise AssertionError(fault)
+        self.chunks.append(arrived)
+
+
+@dataclass
+class KeepingSession:
+    """A session of one actor; `wait` runs what the test wants to happen meanwhile."""
+
+    run_seed: int = 1
+    actor_index: int = 0
+    stopping: bool = False
+    error: Exception | None = None
+    waits: int = 0
+    on_wait: Callable[[], None] = lambda: None
+
+    def declare(self, spec: BehaviorSpec, team: int, agents: int, timeout_seconds: float | None) -> BehaviorLink:
+        """Answers with a link of its own."""
+        return KeepingLink(spec, team=team)
+
+    def wait(self, timeout_seconds: float) -> None:
+        """Does not wait, but lets the test act."""
+        self.waits += 1
+        self.on_wait()
+
+
+@dataclass
+class RulePolicy:
+    """Chooses by a rule from the observations; its log-probabilities are minus its version."""
+
+    spec: BehaviorSpec
+    version: int = 0
+    generation: int = 1
+    rule: Callable[[Sequence[NDArray[Any]]], NDArray[Any]] | None = None
+    acted: int = 0
+
+    def act(self, observations: Sequence[NDArray[Any]], masks: NDArray[np.uint8] | None, noise: Noise) -> Actions:
+        """Applies the rule; without one everything is 0."""
+        self.acted += 1
+        agents, action = len(observations[0]), self.spec.action
+        continuous = np.zeros((agents, action.continuous_size), np.float32) if action.continuous_size else None
+        discrete = None
+        if action.discrete_branches:
+            discrete = np.zeros((agents, len(action.discrete_branches)), np.int32)
+            if masks is not None:
+                begins = np.cumsum((0, *action.discrete_branches))
+                for branch, (begin, end) in enumerate(itertools.pairwise(begins.tolist())):
+                    discrete[:, branch] = masks[:, begin:end].argmax(axis=1)
+            elif self.rule is not None:
+                discrete[:, 0] = self.rule(observations)
+        log_prob = np.full((agents, action.factors), -float(self.version), np.float32)
+        return Actions(continuous, discrete, log_prob, continuous)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One segment, taken out of a chunk."""
+
+    env: int
+    episode: int
+    first_step: int
+    end: SegmentEnd
+    versions: tuple[int, ...]
+    rows: dict[str, NDArray[Any]]
+    final: dict[str, NDArray[Any]]
+
+    def __len__(self) -> int:
+        return len(self.versions)
+
+
+def pieces(chunks: Sequence[Chunk]) -> list[Piece]:
+    """Returns all segments of the chunks, in order."""
+    found = []
+    for chunk in chunks:
+        begin = 0
+        columns = chunk.columns
+        for index in range(chunk.segments):
+            end = begin + int(columns["length"][index])
+            offsets = columns.get("version_offset", np.zeros(chunk.rows, np.uint32))[begin:end]
+            step = {name: columns[name][begin:end] for name, role in chunk.roles.items() if role.name == "STEP"}
+            step.pop("version_offset", None)
+            found.append(
+                Piece(
+                    env=int(columns["env"][index]),
+                    episode=int(columns["episode"][index]),
+                    first_step=int(columns["first_step"][index]),
+                    end=SegmentEnd(int(columns["end"][index])),
+                    versions=tuple(chunk.base_version + int(offset) for offset in offsets),
+                    rows=step,
+                    final={name: columns[name][index] for name, role in chunk.roles.items() if role.name == "FINAL"},
+                )
+            )
+            begin = end
+    return found

@@ -1,0 +1,259 @@
+"""The loop follows the link between two steps, survives failing environments, and ends cleanly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from actor_client.envs.errors import EnvironmentFailedTooOften
+from actor_client.envs.factory import make_env_batch
+from actor_client.envs.scalar import ScalarBatch
+from actor_client.exits import ExitCode
+from actor_client.policy.runner import Policy
+from actor_client.rollout.loop import LoopLimits, RolloutLoop
+from actor_client.rollout.stats import RolloutStats
+from tests.actor_client.envs import toys
+from tests.actor_client.policy import models
+from tests.actor_client.rollout.harness import KeepingLink, KeepingSession, RulePolicy, pieces
+
+
+def toy_loop(
+    *environments: toys.Toy, limits: LoopLimits, **options: Any
+) -> tuple[RolloutLoop, KeepingLink, KeepingSession]:
+    """A loop over the first environments; each remake takes one more, and there must be one."""
+    waiting = list(environments)
+
+    def make() -> ScalarBatch:
+        return ScalarBatch([waiting.pop(0)], "Toy")
+
+    batch = make()
+    link = KeepingLink(batch.spec, **options)
+    link.policies.append(RulePolicy(batch.spec))
+    session = KeepingSession()
+    return RolloutLoop(make, batch, session, link, limits=limits), link, session
+
+
+def test_it_ends_after_so_many_steps_or_episodes() -> None:
+    """Both limits end it; what is open is cut and sent, so every step arrives; the environments are closed."""
+    environment = toys.Toy(length=4)
+    loop, link, _ = toy_loop(environment, limits=LoopLimits(max_steps=10))
+    stats = loop.run()
+
+    assert (stats.steps, stats.episodes) == (10, 2)
+    assert [len(piece) for piece in pieces(link.chunks)] == [4, 4, 2]
+    assert link.books.view().balanced
+    assert link.books.view().unacked == 10
+    assert environment.closed
+
+    loop, _, _ = toy_loop(toys.Toy(length=4), limits=LoopLimits(max_episodes=3))
+    assert loop.run().steps == 12
+
+
+def test_it_waits_for_a_first_policy() -> None:
+    """Nothing is stepped before there is a policy; the wait ends when one comes."""
+    environment = toys.Toy()
+    loop, link, session = toy_loop(environment, limits=LoopLimits(max_steps=3))
+    link.policies.clear()
+
+    def arrive() -> None:
+        assert environment.steps == 0
+        if session.waits == 3:
+            link.policies.append(RulePolicy(link.spec, version=5))
+
+    session.on_wait = arrive
+    stats = loop.run()
+
+    assert stats.steps == 3
+    assert pieces(link.chunks)[0].versions == (5, 5, 5)
+
+
+def test_a_hold_sends_what_is_closed_and_waits() -> None:
+    """While it may not step it steps nothing, and closed segments do not wait with it; then it goes on."""
+    environment = toys.Toy(length=3)
+    loop, link, session = toy_loop(environment, limits=LoopLimits(max_steps=8))
+    link.allowed = lambda: environment.steps != 5 or session.waits >= 2
+    seen: list[tuple[int, int]] = []
+    session.on_wait = lambda: seen.append((environment.steps, sum(chunk.rows for chunk in link.chunks)))
+
+    loop.run()
+
+    assert seen == [(5, 3), (5, 3)]
+    assert [len(piece) for piece in pieces(link.chunks)] == [3, 3, 2]
+
+
+def test_policies_are_swapped_between_steps() -> None:
+    """The newest policy acts from the next step on, amid episodes; each row says which one acted."""
+    environment = toys.Toy(length=100)
+    loop, link, _ = toy_loop(environment, limits=LoopLimits(max_steps=6), time_horizon=100)
+    first, second = RulePolicy(link.spec), RulePolicy(link.spec, version=1)
+    link.policies.append(first)
+
+    def arrive() -> bool:
+        if environment.steps == 3:
+            link.policies.append(second)
+        return True
+
+    link.allowed = arrive
+    loop.run()
+
+    # `allowed` is asked after the swap of its step, so the new policy acts one step later.
+    assert [piece.versions for piece in pieces(link.chunks)] == [(0, 0, 0, 0, 1, 1)]
+    assert (first.acted, second.acted) == (4, 2)
+
+
+def test_a_lost_session_discards_and_begins_anew() -> None:
+    """Open rows are discarded in the old books, and the new session's books begin at zero."""
+    environment = toys.Toy(length=100)
+    loop, link, _ = toy_loop(environment, limits=LoopLimits(max_steps=10))
+    old = link.books
+
+    def lose() -> bool:
+        if environment.steps == 4 and link.sessions == 1:
+            link.session_lost = True
+        return True
+
+    link.allowed = lose
+    loop.run()
+
+    assert dict(old.view().discarded) == {"session_lost": 5}
+    assert old.view().open == 0
+    assert link.books.view().produced == 5
+    assert [piece.first_step for piece in pieces(link.chunks)] == [5]
+
+
+def test_it_stops_when_the_link_stops() -> None:
+    """A drain or a signal ends the loop between two steps; open rows are sent."""
+    environment = toys.Toy(length=100)
+    loop, link, session = toy_loop(environment, limits=LoopLimits())
+
+    def stop() -> bool:
+        session.stopping = environment.steps == 6
+        return True
+
+    link.allowed = stop
+    assert loop.run().steps == 7
+    assert sum(chunk.rows for chunk in link.chunks) == 7
+
+
+@pytest.mark.parametrize(
+    ("first", "discarded"),
+    [
+        (lambda: toys.Toy(length=4, step_fails=(6,)), 2),
+        (lambda: toys.Toy(length=4, reset_fails=(1,)), 3),
+        (lambda: toys.Toy(length=4, reset_fails=(0,)), 0),
+    ],
+)
+def test_failed_environments_are_made_anew(first: Callable[[], toys.Toy], discarded: int) -> None:
+    """Open segments are discarded{env_error}, closed ones are sent, the next environment has other seeds."""
+    failing, fresh = first(), toys.Toy(length=4)
+    loop, link, _ = toy_loop(failing, fresh, limits=LoopLimits(max_episodes=2))
+    with capture_logs() as logs:
+        stats = loop.run()
+
+    assert stats.env_failures == 1
+    assert sum(link.books.view().discarded.values()) == discarded
+    assert set(link.books.view().discarded) <= {"env_error"}
+    assert link.books.view().balanced
+    assert [log["event"] for log in logs] == ["environment_failed"]
+    assert failing.closed
+    assert fresh.closed
+    assert fresh.seeds[0] != failing.seeds[0]
+
+
+def test_too_many_failures_in_a_row_end_it() -> None:
+    """After three failures without a good step between, it gives up with a documented code; closed rows are sent."""
+    environments = [toys.Toy(length=2, step_fails=(2,)), toys.Toy(step_fails=(0,)), toys.Toy(reset_fails=(0,))]
+    loop, link, _ = toy_loop(*environments, limits=LoopLimits())
+    with pytest.raises(EnvironmentFailedTooOften) as caught:
+        loop.run()
+
+    assert caught.value.failures == 3
+    assert caught.value.exit_code is ExitCode.ENVIRONMENT_FAILED
+    assert "reset 0 fails" in caught.value.message
+    assert sum(chunk.rows for chunk in link.chunks) == 2
+    assert all(environment.closed for environment in environments)
+
+
+def test_failures_with_good_steps_between_do_not_end_it() -> None:
+    """A simulator that fails now and then is put up with for ever."""
+    environments = [toys.Toy(length=100, step_fails=(2,)) for _ in range(6)]
+    loop, _, _ = toy_loop(*environments, limits=LoopLimits(max_steps=12))
+
+    assert loop.run().env_failures == 5
+
+
+def test_masked_environments_get_allowed_actions_only() -> None:
+    """Masks reach the policy and the log; the environment itself refuses what they forbid."""
+    loop, link, _ = toy_loop(toys.Masked(), limits=LoopLimits(max_steps=30))
+    stats = loop.run()
+
+    assert stats.env_failures == 0
+    for piece in pieces(link.chunks):
+        chosen = piece.rows["discrete_action"][:, 0]
+        assert piece.rows["action_mask"][range(len(piece)), chosen].all()
+
+
+@pytest.mark.parametrize("name", ["nested", "continuous", "bits"])
+def test_every_kind_of_space_goes_all_the_way(name: str) -> None:
+    """Nested observations, several branches, bits and continuous actions are stepped, recorded and decoded."""
+    batch = make_env_batch(f"{toys.MODULE}:{name}", num_envs=2)
+    link = KeepingLink(batch.spec)
+    link.policies.append(RulePolicy(batch.spec))
+    RolloutLoop(lambda: batch, batch, KeepingSession(), link, limits=LoopLimits(max_steps=22)).run()
+
+    assert sum(chunk.rows for chunk in link.chunks) == 22
+    for spec in batch.spec.observations:
+        assert link.chunks[0].columns[f"obs/{spec.name}"].dtype == spec.dtype
+
+
+def first_segment(run_seed: int, actor_index: int) -> list[float]:
+    """What an actor sends first, with a real policy that draws its actions."""
+    batch = make_env_batch("MountainCar-v0", num_envs=1, behavior="Tiny")
+    behavior = models.spec(branches=(3,))
+    link = KeepingLink(batch.spec, time_horizon=16)
+    session = KeepingSession(run_seed=run_seed, actor_index=actor_index)
+    model = models.graph(behavior)
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 2
+    model.graph.initializer[1].CopyFrom(models.tensor("scores_weight", models.weights((2, 3))))
+    link.policies.append(Policy.load(*models.described(model, behavior), batch.spec))
+    RolloutLoop(lambda: batch, batch, session, link, limits=LoopLimits(max_steps=16)).run()
+    piece = pieces(link.chunks)[0]
+    return [*piece.rows["obs/obs"][:, 0].tolist(), *piece.rows["discrete_action"][:, 0].tolist()]
+
+
+def test_seeds_decide_what_an_actor_sends() -> None:
+    """Another run seed or actor index gives another first segment; the same ones give the same."""
+    segments = [first_segment(1, 0), first_segment(2, 0), first_segment(1, 1)]
+
+    assert first_segment(1, 0) == segments[0]
+    assert len({tuple(segment) for segment in segments}) == 3
+    assert len({tuple(segment[16:]) for segment in segments}) == 3
+
+
+def test_stats_are_reported_now_and_then() -> None:
+    """The callback gets what was done so far; shares are shares."""
+    environment = toys.Toy(length=10)
+    batch = ScalarBatch([environment], "Toy")
+    link = KeepingLink(batch.spec)
+    link.policies.append(RulePolicy(batch.spec))
+    reports: list[RolloutStats] = []
+    loop = RolloutLoop(
+        lambda: batch,
+        batch,
+        KeepingSession(),
+        link,
+        limits=LoopLimits(max_steps=64),
+        on_stats=reports.append,
+        stats_every_seconds=0.0,
+    )
+    stats = loop.run()
+
+    assert len(reports) == 4
+    assert [report.steps for report in reports] == sorted(report.steps for report in reports)
+    assert 0 < stats.env_share < 1
+    assert 0 < stats.act_share < 1
+    assert stats.env_share + stats.act_share < 1
+    assert stats.steps_per_second > 0

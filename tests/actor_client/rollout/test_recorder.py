@@ -1,0 +1,336 @@
+"""When segments end and chunks are sent, case by case."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rollcast.enums import SegmentEnd
+from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
+
+from actor_client.envs.base import StepResult
+from actor_client.policy.actions import Actions
+from actor_client.rollout.recorder import Recorder
+from tests.actor_client.rollout.harness import KeepingLink, Piece, limits, pieces
+
+SPEC = BehaviorSpec(
+    name="Case",
+    observations=(ObservationSpec("state", np.dtype(np.float32), (1,)),),
+    action=ActionSpec(discrete_branches=(2,)),
+)
+ROW_BYTES = 4 + 4 + 4 + 4 + 4  # observation, action, log-probability, reward, version offset
+
+
+@dataclass
+class Driver:
+    """A recorder whose time and steps are set by hand; observations are the step's number."""
+
+    link: KeepingLink
+    agents: int = 2
+    masked: bool = False
+    now: float = 100.0
+    step_number: int = 0
+    recorder: Recorder = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begins with version 0 of generation 1."""
+        self.recorder = Recorder(self.link.spec, self.link, self.agents, masked=self.masked, clock=lambda: self.now)
+        self.recorder.begin([7] * self.agents)
+        self.swap(0)
+
+    def observed(self) -> list[NDArray[Any]]:
+        """What is seen at present."""
+        return [np.full((self.agents, 1), self.step_number, np.float32)]
+
+    def masks(self) -> NDArray[np.uint8] | None:
+        """Allowed choices at present: one by one in turn."""
+        if not self.masked:
+            return None
+        return np.tile(np.array([[self.step_number % 2, 1]], np.uint8), (self.agents, 1))
+
+    def step(self, *ended: int, steps: int = 1, end: SegmentEnd = SegmentEnd.TERMINATED) -> None:
+        """Steps; the given environments end their episodes at the last of the steps."""
+        for left in reversed(range(steps)):
+            before, masks = self.observed(), self.masks()
+            self.step_number += 1
+            now_ended = list(ended) if left == 0 else []
+            result = StepResult(
+                observations=self.observed(),
+                rewards=np.ones(self.agents, np.float32),
+                ended=now_ended,
+                ends=np.full(len(now_ended), end, np.uint8),
+                final_observations=[np.full((len(now_ended), 1), 1000 + self.step_number, np.float32)],
+                final_masks=np.ones((len(now_ended), 2), np.uint8) if self.masked else None,
+                infos=[{}] * len(now_ended),
+                ignored=None,
+            )
+            chosen = np.ones((self.agents, 1), np.int32)
+            actions = Actions(None, chosen, np.full((self.agents, 1), -0.5, np.float32), None)
+            self.recorder.record(before, masks, actions, result, self.masks())
+
+    def swap(self, version: int, generation: int = 1) -> None:
+        """Another policy acts."""
+        self.recorder.swap(generation, version, self.observed(), self.masks())
+
+    def pieces(self) -> list[Piece]:
+        """What arrived so far."""
+        return pieces(self.link.chunks)
+
+
+def ends_of(driver: Driver) -> list[tuple[int, int, SegmentEnd]]:
+    """Environment, length and end of each segment that arrived."""
+    return [(piece.env, len(piece), piece.end) for piece in driver.pieces()]
+
+
+def test_segments_are_cut_at_the_time_horizon() -> None:
+    """A long episode arrives in pieces of the horizon; each continues where the last ended."""
+    driver = Driver(KeepingLink(SPEC, time_horizon=4), agents=1)
+    driver.step(steps=10)
+    driver.step(0)
+    driver.recorder.flush()
+
+    assert ends_of(driver) == [(0, 4, SegmentEnd.CUT), (0, 4, SegmentEnd.CUT), (0, 3, SegmentEnd.TERMINATED)]
+    assert [piece.first_step for piece in driver.pieces()] == [0, 4, 8]
+    assert [float(piece.final["final_obs/state"][0]) for piece in driver.pieces()] == [4, 8, 1011]
+    assert [piece.rows["obs/state"][:, 0].tolist() for piece in driver.pieces()] == [
+        [0, 1, 2, 3],
+        [4, 5, 6, 7],
+        [8, 9, 10],
+    ]
+
+
+def test_a_chunk_says_whose_it_is() -> None:
+    """Behavior, team, generation, agents and age are filled in."""
+    driver = Driver(KeepingLink(SPEC, time_horizon=4), agents=3)
+    driver.step()
+    driver.now += 0.25
+    driver.step(steps=3)
+    driver.now += 0.5
+    driver.recorder.flush()
+
+    (chunk,) = driver.link.chunks
+    assert (chunk.behavior_index, chunk.team, chunk.generation, chunk.agents) == (2, 1, 1, 3)
+    assert (chunk.segments, chunk.rows, chunk.episodes) == (3, 12, 0)
+    assert chunk.age_seconds == 0.75
+
+
+def test_a_chunk_is_sent_at_its_target_size() -> None:
+    """As soon as closed rows reach the target bytes, and not before."""
+    driver = Driver(KeepingLink(SPEC, time_horizon=2, limits=limits(target=10 * ROW_BYTES)), agents=1)
+    sent = []
+    for _ in range(10):
+        driver.step()
+        sent.append(len(driver.link.chunks))
+
+    assert sent[:4] == [0, 0, 0, 0]
+    assert sent[-1] >= 1
+
+
+def test_a_chunk_is_sent_at_its_most_rows() -> None:
+    """Closed rows never exceed the limit by a chunk: it is sent when they reach it."""
+    driver = Driver(KeepingLink(SPEC, time_horizon=2, limits=limits(steps=4)), agents=1)
+    driver.step(steps=8)
+
+    assert [chunk.rows for chunk in driver.link.chunks] == [4, 4]
+
+
+def test_a_chunk_is_sent_when_its_oldest_segment_is_old() -> None:
+    """The age counts from the first segment that was closed, not from the last."""
+    driver = Driver(KeepingLink(SPEC, time_horizon=2, limits=limits(age=0.03)), agents=1)
+    driver.step(steps=2)
+    driver.now += 0.02
+    driver.step(steps=2)
+    assert driver.link.chunks == []
+    driver.now += 0.011
+    driver.step()
+
+    assert [chunk.rows for chunk in driver.link.chunks] == [4]
+
+
+def test_versions_travel_as_offsets() -> None:
+    """Rows of one segment may be of several versions; the lowest of the chunk is the base."""
+    driver = Driver(KeepingLink(SPEC, time_horizon=6), agents=1)
+    driver.swap(40)
+    driver.step(steps=2)
+    driver.swap(43)
+    driver.step()
+    driver.swap(44)
+    driver.step(steps=3)
+    driver.recorder.flush()
+    driver.step(steps=6)
+    driver.recorder.flush()
+
+    assert [piece.versions for piece in driver.pieces()] == [(40, 40, 43, 44, 44, 44), (44,) * 6]
+    assert [chunk.base_version for chunk in driver.link.chunks] == [40, 44]
+    assert ["version_offset" in chunk.columns for chunk in driver.link.chunks] == [True, False]
+
+
+def test_a_segment_is_cut_before_its_oldest_row_is_too_old() -> None:
+    """With a lag of 2, the swap that makes the oldest row 2 versions old ends the segment and sends it."""
+    driver = Driver(KeepingLink(SPEC, time_horizon=100, max_policy_lag=2), agents=2)
+    driver.step()
+    driver.swap(1)
+    driver.step(1)
+    driver.recorder.flush()
+    driver.step()
+    driver.link.chunks.clear()
+    driver.swap(2)
+
+    assert ends_of(driver) == [(0, 3, SegmentEnd.CUT)]
+    assert driver.pieces()[0].versions == (0, 1, 1)
+    driver.swap(3)
+    assert ends_of(driver)[1:] == [(1, 1, SegmentEnd.CUT)]
+
+
+def test_a_lag_of_zero_is_no_limit() -> None:
+    """Without a limit segments go on over any number of swaps."""
+    driver = Driver(KeepingLink(SPEC, time_horizon=100), agents=1)
+    for version in range(1, 50):
+        driver.step()
+        driver.swap(version)
+
+    assert driver.link.chunks == []
+
+
+def test_strict_runs_cut_at_each_swap() -> None:
+    """No segment holds rows of two versions; the swap sends what is there."""
+    driver = Driver(KeepingLink(SPEC, time_horizon=100, cut_at_swap=True), agents=2)
+    driver.step(steps=3)
+    driver.swap(1)
+    driver.swap(2)
+    driver.step(steps=2)
+    driver.swap(3)
+
+    assert ends_of(driver) == [
+        (0, 3, SegmentEnd.CUT),
+        (1, 3, SegmentEnd.CUT),
+        (0, 2, SegmentEnd.CUT),
+        (1, 2, SegmentEnd.CUT),
+    ]
+    assert [set(piece.versions) for piece in driver.pieces()] == [{0}, {0}, {2}, {2}]
+
+
+def test_a_swap_sends_what_is_closed() -> None:
+    """Closed segments do not wait for a chunk of the next version; open ones stay open."""
+    driver = Driver(KeepingLink(SPEC, time_horizon=100), agents=2)
+    driver.step(0)
+    driver.swap(1)
+
+    assert ends_of(driver) == [(0, 1, SegmentEnd.TERMINATED)]
+    assert driver.recorder.open_steps == 1
+
+
+def test_rows_of_another_generation_are_discarded() -> None:
+    """A learner that came back has no use for them: open and closed rows are counted and given up."""
+    driver = Driver(KeepingLink(SPEC, time_horizon=100), agents=2)
+    driver.step(steps=3)
+    driver.step(0)
+    driver.swap(0, generation=2)
+    driver.step(steps=2)
+    driver.recorder.cut(driver.observed(), None)
+
+    books = driver.link.books.view()
+    assert dict(books.discarded) == {"generation": 8}
+    assert (books.produced, books.open, books.unacked) == (12, 0, 4)
+    assert [chunk.generation for chunk in driver.link.chunks] == [2]
+    assert [(piece.env, piece.episode, piece.first_step) for piece in driver.pieces()] == [(0, 2, 0), (1, 1, 4)]
+
+
+def test_open_rows_alone_can_be_given_up() -> None:
+    """Environments that failed spoil what was open; what was closed before is sent; the next episodes are new ones."""
+    driver = Driver(KeepingLink(SPEC, time_horizon=4), agents=2)
+    driver.step(steps=6)
+    driver.recorder.discard_open("env_error")
+    driver.recorder.begin([8, 9])
+    driver.step(steps=4)
+    driver.recorder.flush()
+
+    assert dict(driver.link.books.view().discarded) == {"env_error": 4}
+    assert [(piece.env, piece.episode, piece.first_step) for piece in driver.pieces()] == [
+        (0, 1, 0),
+        (1, 1, 0),
+        (0, 2, 0),
+        (1, 2, 0),
+    ]
+
+
+def test_episode_records_ride_with_their_last_segment() -> None:
+    """Return, length, end and versions are those of the whole episode, however many segments it took."""
+    driver = Driver(KeepingLink(SPEC, time_horizon=3), agents=2)
+    driver.swap(5)
+    driver.step(steps=7)
+    driver.swap(6)
+    driver.step(1, end=SegmentEnd.TRUNCATED)
+    driver.swap(9)
+    driver.step(1)
+    driver.recorder.flush()
+
+    records = [chunk.columns for chunk in driver.link.chunks if chunk.episodes]
+    assert [columns["episode/length"].tolist() for columns in records] == [[8], [1]]
+    assert [columns["episode/return"].tolist() for columns in records] == [[8.0], [1.0]]
+    assert [columns["episode/end"].tolist() for columns in records] == [[SegmentEnd.TRUNCATED], [SegmentEnd.TERMINATED]]
+    assert [columns["episode/first_version"].tolist() for columns in records] == [[5], [9]]
+    assert [columns["episode/last_version"].tolist() for columns in records] == [[6], [9]]
+    assert [columns["episode/seed"].tolist() for columns in records] == [[7], [7]]
+    assert [columns["episode/agent"].tolist() for columns in records] == [[1], [1]]
+
+
+def test_masks_are_recorded_with_the_choice_they_allowed() -> None:
+    """Each row has the mask that held when its action was chosen; each cut has the next one."""
+    driver = Driver(KeepingLink(SPEC, time_horizon=3), agents=1, masked=True)
+    driver.step(steps=5)
+    driver.step(0)
+    driver.recorder.flush()
+
+    first, second = driver.pieces()
+    assert first.rows["action_mask"].tolist() == [[0, 1], [1, 1], [0, 1]]
+    assert first.final["final_action_mask"].tolist() == [1, 1]
+    assert second.rows["action_mask"].tolist() == [[1, 1], [0, 1], [1, 1]]
+    assert second.end is SegmentEnd.TERMINATED
+
+
+def test_memory_is_bounded_without_a_flush() -> None:
+    """However long nothing is due, no row is overwritten: the log makes room by sending."""
+    link = KeepingLink(SPEC, time_horizon=5, limits=limits(target=1 << 40))
+    driver = Driver(link, agents=2)
+    # The first environment's segments close out of step with the second's, so that the oldest is not the first closed.
+    for _ in range(100):
+        driver.step(0, steps=3)
+    driver.recorder.cut(driver.observed(), None)
+
+    rows = sorted((piece.env, float(row)) for piece in driver.pieces() for row in piece.rows["obs/state"][:, 0])
+    assert rows == [(env, float(step)) for env in range(2) for step in range(300)]
+    assert len(link.chunks) > 1
+
+
+def test_a_segment_that_closes_late_but_began_early_is_kept() -> None:
+    """The log keeps what the oldest closed row needs, even if a younger segment was closed first."""
+    for horizon in range(17, 24):
+        link = KeepingLink(SPEC, time_horizon=horizon, limits=limits(target=1 << 40))
+        driver = Driver(link, agents=2)
+        driver.step(0, steps=horizon - 1)
+        for _ in range(30):
+            driver.step(0)
+        driver.recorder.cut(driver.observed(), None)
+        rows = sorted((piece.env, float(row)) for piece in driver.pieces() for row in piece.rows["obs/state"][:, 0])
+        assert rows == [(env, float(step)) for env in range(2) for step in range(horizon + 29)]
+
+
+def test_a_segment_never_exceeds_a_chunk() -> None:
+    """With wide observations the horizon shrinks to what fits the largest chunk, and at least to one row."""
+    wide = BehaviorSpec(
+        name="Wide",
+        observations=(ObservationSpec("state", np.dtype(np.float32), (500,)),),
+        action=ActionSpec(discrete_branches=(2,)),
+    )
+
+    def horizon(largest: int, steps: int = 0) -> int:
+        link = KeepingLink(wide, time_horizon=1000, limits=limits(largest=largest, steps=steps))
+        return Recorder(wide, link, 1).horizon
+
+    assert horizon(1 << 22) == 1000
+    assert horizon(1 << 22, steps=64) == 64
+    assert 20 <= horizon(1 << 16) <= 32
+    assert horizon(100) == 1

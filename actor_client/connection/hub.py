@@ -138,11 +138,11 @@ class Hub:
             dropped = self.window.clear(reason, self.session.next_sequence)
             self._gates = {}
             for behavior in self.behaviors.values():
-                behavior.index = -1
                 behavior.gate = Gate(run.generation)
                 behavior.newest = None
                 behavior.policy_error = ""
                 if opening is Opening.LOST:
+                    behavior.index = -1
                     for port in behavior.ports:
                         port.lose_session()
         self.changed.set()

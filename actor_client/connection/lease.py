@@ -12,6 +12,8 @@ from actor_client.connection.hub import Hub
 from actor_client.connection.verdicts import describe, fatal
 
 RENEWALS_PER_LEASE = 3
+# A learner that answers with a lease of next to nothing is not flooded.
+SHORTEST_INTERVAL_SECONDS = 0.05
 
 
 class Lease:
@@ -33,10 +35,12 @@ class Lease:
         """Renews until cancelled. A renewal that fails is tried again while the lease lasts.
 
         Raises:
-            WireError: The learner does not know the session, or knows a newer opening of it.
+            WireError: The learner does not know the session, or knows a newer opening of it, or has not answered for
+                the whole lease: then the connection is dead even if the network has not said so.
         """
         run = self._hub.run
-        interval_seconds = (run.lease_seconds if run is not None else CALL_SECONDS) / RENEWALS_PER_LEASE
+        interval_seconds = _interval(run.lease_seconds if run is not None else CALL_SECONDS)
+        failures = 0
         while True:
             await self._wait(interval_seconds)
             try:
@@ -44,13 +48,16 @@ class Lease:
                     self._endpoint.sessions.RenewSession, self._request(), min(CALL_SECONDS, interval_seconds)
                 )
             except WireError as error:
-                if isinstance(error, SessionExpired | SessionFenced) or fatal(error, opening=False):
+                failures += 1
+                lost = isinstance(error, SessionExpired | SessionFenced) or failures >= RENEWALS_PER_LEASE
+                if lost or fatal(error, opening=False):
                     raise
                 if (left_out := self._hub.notices.due("renewal_failed")) is not None:
                     self._log.warning("renewal_failed", reason=describe(error), left_out=left_out)
                 continue
+            failures = 0
             if response.lease_ms:
-                interval_seconds = response.lease_ms / 1000 / RENEWALS_PER_LEASE
+                interval_seconds = _interval(response.lease_ms / 1000)
             self._healthy()
 
     async def _wait(self, seconds: float) -> None:
@@ -71,3 +78,8 @@ class Lease:
             books=hub.reports(),
             policies=[behavior.policy_report() for behavior in hub.behaviors.values() if behavior.index >= 0],
         )
+
+
+def _interval(lease_seconds: float) -> float:
+    """Returns the seconds between two renewals."""
+    return max(SHORTEST_INTERVAL_SECONDS, lease_seconds / RENEWALS_PER_LEASE)

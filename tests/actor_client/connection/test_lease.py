@@ -45,3 +45,15 @@ def test_a_renewal_that_fails_is_tried_again_without_a_new_session() -> None:
         with acting(learner):
             wait_until(lambda: learner.session.renewals >= 2)
             assert learner.session.epoch == 1
+
+
+def test_a_learner_that_answers_no_renewal_for_a_whole_lease_is_left() -> None:
+    """A connection that is dead without the network saying so is made anew; the session goes on."""
+    with ScriptedLearner() as learner:
+        learner.lease_seconds = 0.3
+        learner.fail_renew = [WireError("busy", code=grpc.StatusCode.UNAVAILABLE)] * 3
+        with acting(learner) as actor:
+            wait_until(lambda: learner.session.epoch == 2)
+            wait_until(lambda: learner.session.renewals >= 1)
+            actor.send(2)
+            actor.wait_acked()

@@ -52,7 +52,9 @@ class DeviceRing:
         """
         place = self._head % self.capacity_rows
         skipped = self.capacity_rows - place if place + rows > self.capacity_rows else 0
-        if self.used_rows + skipped + rows > self.capacity_rows:
+        if self.used_rows == 0 and rows <= self.capacity_rows:
+            self._tail = self._head + skipped
+        elif self.used_rows + skipped + rows > self.capacity_rows:
             return None
         first = self._head + skipped
         self._head = first + rows

@@ -1,0 +1,137 @@
+"""The update buffer: what waits, what is taken, and where it lies."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from rollcast.enums import SegmentEnd
+from rollcast.trajectories import Chunk
+
+from learner.device.buffer import UpdateBuffer
+from learner.device.columns import on_policy_columns
+from learner.device.layout import segments_of
+from tests.learner.device.chunks import SPEC, make_chunk
+
+
+def make_buffer(capacity_rows: int = 64, block_rows: int = 16) -> UpdateBuffer:
+    """A buffer on the CPU."""
+    return UpdateBuffer(on_policy_columns(SPEC), capacity_rows, block_rows, torch.device("cpu"))
+
+
+def add(buffer: UpdateBuffer, chunk: Chunk, actor_index: int = 0) -> int:
+    """Adds all segments of a chunk."""
+    return buffer.add(chunk, segments_of(chunk), np.arange(chunk.segments), actor_index)
+
+
+def rewards(buffer: UpdateBuffer) -> list[float]:
+    """The rewards of the planned steps; each is the number of its step."""
+    found: list[float] = buffer.ring.storage["reward"].index_select(0, buffer.plan().step_rows).tolist()
+    return found
+
+
+def test_segments_are_taken_in_order_until_the_target_is_exceeded() -> None:
+    """An update takes whole segments until it has more steps than the target; the rest waits."""
+    buffer = make_buffer()
+    assert add(buffer, make_chunk([3, 4, 3, 2])) == 4
+    buffer.take(7)
+    assert (buffer.taken_steps, buffer.waiting_steps) == (10, 2)
+    buffer.take(7)
+    assert buffer.taken_steps == 10
+    assert rewards(buffer) == list(range(10))
+    assert buffer.settle() == 10
+    buffer.take(7)
+    assert rewards(buffer) == [10, 11]
+
+
+def test_a_plan_says_where_values_bootstrap() -> None:
+    """Inside a segment the trace goes on; at a cut or truncation the next value counts; at a terminal step it does not."""
+    buffer = make_buffer()
+    add(buffer, make_chunk([2, 1, 1], ends=[SegmentEnd.CUT, SegmentEnd.TERMINATED, SegmentEnd.TRUNCATED]))
+    buffer.take(100)
+    plan = buffer.plan()
+    assert plan.is_step.tolist() == [1, 1, 0, 1, 0, 1, 0]
+    assert plan.continues.tolist() == [1, 0, 0, 0, 0, 0, 0]
+    assert plan.bootstraps.tolist() == [1, 1, 0, 0, 0, 1, 0]
+    assert plan.steps.tolist() == [0, 1, 3, 5]
+    assert (plan.longest, plan.step_count) == (3, 4)
+    finals = buffer.ring.storage["obs/state"].index_select(0, plan.rows)[[2, 4, 6], 0]
+    assert finals.tolist() == [-1, -2, -3]
+
+
+def test_a_step_knows_its_actor() -> None:
+    """Each step of a plan leads to the actor that sent it."""
+    buffer = make_buffer()
+    add(buffer, make_chunk([2, 1]), actor_index=4)
+    add(buffer, make_chunk([1, 2]), actor_index=9)
+    buffer.take(100)
+    assert [buffer.plan().actor_of(step) for step in range(6)] == [4, 4, 4, 9, 9, 9]
+
+
+def test_masks_are_reported_only_where_there_were_any() -> None:
+    """A plan without masked segments says so, so that the network need not apply any."""
+    buffer = make_buffer()
+    add(buffer, make_chunk([2]))
+    buffer.take(100)
+    assert not buffer.plan().masked
+    add(buffer, make_chunk([1], action_mask=np.ones((1, 3), np.uint8)))
+    buffer.take(100)
+    assert buffer.plan().masked
+
+
+def test_a_full_ring_takes_what_fits() -> None:
+    """What does not fit is left to the caller, whole segments only; freed rows take it later."""
+    buffer = make_buffer(capacity_rows=20, block_rows=8)
+    chunk = make_chunk([3] * 6)
+    staged = add(buffer, chunk)
+    assert staged == 4
+    buffer.take(100)
+    assert rewards(buffer) == list(range(12))
+    buffer.settle()
+    assert buffer.add(chunk, segments_of(chunk), np.array([4, 5]), 0) == 2
+    buffer.take(100)
+    assert rewards(buffer) == [12, 13, 14, 15, 16, 17]
+
+
+def test_stale_segments_leave_no_gaps() -> None:
+    """After a new version old segments are gone, the others are unharmed, and the ring holds nothing else."""
+    buffer = make_buffer(capacity_rows=40, block_rows=8)
+    for version in range(6):
+        add(buffer, make_chunk([2, 1], first=10 * version, version=version % 3))
+    assert buffer.drop_waiting(2) == 12
+    assert (buffer.waiting_steps, buffer.ring.used_rows) == (6, 10)
+    buffer.take(100)
+    assert rewards(buffer) == [20, 21, 22, 50, 51, 52]
+    assert buffer.drop_waiting(2) == 0
+
+
+def test_everything_can_be_forgotten() -> None:
+    """Clearing returns all steps and frees the ring."""
+    buffer = make_buffer()
+    add(buffer, make_chunk([3, 4]))
+    buffer.take(1)
+    assert buffer.clear() == 7
+    assert (buffer.taken_steps, buffer.waiting_steps, buffer.ring.used_rows) == (0, 0, 0)
+
+
+def test_fifty_updates_use_one_storage_and_equal_concatenation() -> None:
+    """Over many updates every step comes out once, in order and unchanged, and no memory is allocated."""
+    buffer, rng = make_buffer(capacity_rows=120, block_rows=20), np.random.default_rng(1)
+    pointers = {name: tensor.data_ptr() for name, tensor in buffer.ring.storage.items()}
+    sent: list[float] = []
+    received: list[float] = []
+    updates = 0
+    while updates < 50:
+        lengths = rng.integers(1, 8, size=int(rng.integers(1, 6))).tolist()
+        chunk = make_chunk(lengths, first=len(sent))
+        assert add(buffer, chunk) == len(lengths)
+        sent.extend(chunk.columns["reward"].tolist())
+        buffer.take(30)
+        if buffer.taken_steps > 30:
+            plan = buffer.plan()
+            received.extend(rewards(buffer))
+            log_prob = buffer.ring.storage["log_prob"].index_select(0, plan.step_rows)
+            assert torch.allclose(-log_prob[:, 0] * 1000, buffer.ring.storage["reward"].index_select(0, plan.step_rows))
+            buffer.settle()
+            updates += 1
+    assert received == sent[: len(received)]
+    assert {name: tensor.data_ptr() for name, tensor in buffer.ring.storage.items()} == pointers

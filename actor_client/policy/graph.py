@@ -82,14 +82,17 @@ class Graph:
         self.inputs: dict[str, NDArray[Any]] = {}
         self.outputs: dict[str, NDArray[np.float32]] = {}
 
-    def resize(self, agents: int) -> None:
-        """Makes `inputs` and `outputs` for B agents, all zeros, by name; each [B, *shape]. No-op if they fit.
+    def resize(self, agents: int) -> bool:
+        """Makes `inputs` and `outputs` for B agents, all zeros, by name; each [B, *shape].
 
         Args:
             agents: B.
+
+        Returns:
+            False if they had this size; then they are left as they are.
         """
         if agents == self._agents:
-            return
+            return False
         self.inputs = {
             port.name: np.zeros((agents, *port.shape), self._input_types[port.name]) for port in self._inputs
         }
@@ -100,6 +103,7 @@ class Graph:
         for name, buffer in self.outputs.items():
             self._binding.bind_output(name, "cpu", 0, buffer.dtype, buffer.shape, buffer.ctypes.data)
         self._agents = agents
+        return True
 
     def run(self) -> None:
         """Computes `outputs` from `inputs`, in place.

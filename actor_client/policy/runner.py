@@ -57,6 +57,7 @@ class Policy:
             else gaussian_log_prob
         )
         self._deterministic = description.deterministic
+        self._all_allowed = False
         normalized = self._probe()
         branches = spec.action.discrete_branches
         # Masks that the graph does not know of change the probabilities after it.
@@ -98,12 +99,14 @@ class Policy:
             PolicyUnusable: The graph failed.
         """
         graph = self._graph
-        graph.resize(observations[0].shape[0])
+        if graph.resize(observations[0].shape[0]):
+            self._all_allowed = False
         inputs = graph.inputs
         for name, observation in zip(self._inputs, observations, strict=True):
             inputs[name][...] = observation
-        if self._takes_masks:
+        if self._takes_masks and (masks is not None or not self._all_allowed):
             inputs[MASKS][...] = 1 if masks is None else masks
+            self._all_allowed = masks is None
         try:
             graph.run()
         except BadGraph as error:

@@ -140,6 +140,7 @@ class RolloutLoop:
     def _follow_link(self, recorder: Recorder) -> None:
         """Does between two steps what the connection asks for."""
         if self._behavior.session_lost:
+            # In the books of the session that was lost; begin_session opens new ones.
             recorder.discard("session_lost")
             self._behavior.begin_session()
         policy = self._behavior.take_policy()

@@ -51,9 +51,21 @@ class Recorder:
         masked: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._spec = spec
         self._link = link
         self._agents = agents
+        self._masked = masked
         self._clock = clock
+        self._running = Running(agents)
+        self._closed = ClosedBlocks()
+        self._steps = 0
+        self._generation: int | None = None
+        self._version = 0
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Makes what depends on the learner's settings, which may change with its generation; no rows may be open."""
+        spec, link, agents, masked = self._spec, self._link, self._agents, self._masked
         probe = RowLog(spec, agents, 1, masked=masked)
         self._builder = ChunkBuilder(
             spec,
@@ -68,13 +80,8 @@ class Recorder:
         target_steps = link.limits.target_chunk_bytes // (probe.row_bytes * agents) + 1
         slack_steps = max(MIN_SLACK_STEPS, min(target_steps, self.horizon))
         self._log = RowLog(spec, agents, self.horizon + slack_steps, masked=masked)
-        self._running = Running(agents)
-        self._closed = ClosedBlocks()
-        self._steps = 0
-        self._needed_from = 0
-        self._next_cut = self.horizon
-        self._generation: int | None = None
-        self._version = 0
+        self._needed_from = self._steps
+        self._next_cut = self._steps + self.horizon
 
     @property
     def open_steps(self) -> int:
@@ -149,13 +156,14 @@ class Recorder:
             observations: What it will see first, [E, *shape] each: the end of segments that are cut.
             masks: Allowed choices for them, or None.
         """
-        if self._generation not in (None, generation):
+        renewed = generation != self._generation
+        if renewed:
             self.discard("generation")
         else:
             self._cut_old(version, observations, masks)
             self.flush()
         self._generation, self._version = generation, version
-        self._running.swap(self._steps, version)
+        self._running.swap(self._steps, version, everywhere=renewed)
 
     def cut(self, observations: Observations, masks: MaskArray | None) -> None:
         """Ends all open segments and sends everything: the actor is about to stop.
@@ -182,6 +190,8 @@ class Recorder:
     def discard(self, reason: str) -> None:
         """Gives up all rows that are in no chunk yet, and the records of the episodes they end; running ones go on.
 
+        The link's limits are read anew: there is another session or another learner.
+
         Args:
             reason: A word of the books.
         """
@@ -189,6 +199,7 @@ class Recorder:
         self._closed.take()
         if rows:
             self._link.books.discard(reason, rows)
+        self._prepare()
 
     def discard_open(self, reason: str) -> None:
         """Gives up the rows of open segments alone: the environments failed, but what was closed before is good.

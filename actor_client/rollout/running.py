@@ -110,9 +110,15 @@ class Running:
         self.state[envs, START] = now
         self.state[envs, EPISODE_START] += 1
 
-    def swap(self, now: int, version: int) -> None:
-        """Another version acts from now on, and chooses the first action of episodes that have none yet."""
-        self.state[self.state[:, EPISODE_START] == now, FIRST_VERSION] = version
+    def swap(self, now: int, version: int, *, everywhere: bool) -> None:
+        """Another version acts from now on, and chooses the first action of episodes that have none yet.
+
+        Args:
+            now: Steps so far.
+            version: Which.
+            everywhere: It counts as the first version of all running episodes, because it is of another generation.
+        """
+        self.state[everywhere | (self.state[:, EPISODE_START] == now), FIRST_VERSION] = version
 
     def discard(self, now: int) -> int:
         """Gives up all open rows and returns how many; episodes go on."""

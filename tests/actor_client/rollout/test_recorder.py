@@ -334,3 +334,33 @@ def test_a_segment_never_exceeds_a_chunk() -> None:
     assert horizon(1 << 22, steps=64) == 64
     assert 20 <= horizon(1 << 16) <= 32
     assert horizon(100) == 1
+
+
+def test_a_new_learner_may_have_other_settings() -> None:
+    """After a change of generation the horizon, the limits and the behavior's number are the new learner's."""
+    link = KeepingLink(SPEC, time_horizon=4)
+    driver = Driver(link, agents=1)
+    driver.step(steps=6)
+    link.time_horizon, link.behavior_index, link.limits = 3, 9, limits(steps=3)
+    driver.swap(0, generation=2)
+    driver.step(steps=7)
+    driver.step(0)
+
+    assert [(chunk.generation, chunk.behavior_index) for chunk in link.chunks] == [(2, 9)] * 2
+    assert [len(piece) for piece in driver.pieces()] == [3, 3]
+    driver.recorder.flush()
+    assert driver.pieces()[-1].end is SegmentEnd.TERMINATED
+    assert link.chunks[-1].columns["episode/length"].tolist() == [14]
+
+
+def test_versions_of_an_older_learner_are_not_reported() -> None:
+    """An episode that began under another generation counts its versions from the present one."""
+    driver = Driver(KeepingLink(SPEC, time_horizon=4), agents=1)
+    driver.swap(500)
+    driver.step()
+    driver.swap(3, generation=2)
+    driver.step(0)
+    driver.recorder.flush()
+
+    columns = driver.link.chunks[0].columns
+    assert (columns["episode/first_version"].tolist(), columns["episode/last_version"].tolist()) == ([3], [3])

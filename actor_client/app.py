@@ -1,15 +1,11 @@
 """The actor from start to end, to be read from top to bottom: environments, link, declaration, loop, close."""
 
 import dataclasses
-import os
 import re
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import Final
-
-# gRPC tells of every connection that ends; the log has its own lines for that. Set before gRPC is loaded.
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import structlog
 from rollcast.v1 import session_pb2

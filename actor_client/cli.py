@@ -4,6 +4,7 @@ Heavy modules are imported inside the commands that need them, so that `--help` 
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
@@ -84,6 +85,8 @@ def _add_gym(parser: argparse.ArgumentParser) -> None:
 
 
 def _gym(parsed: argparse.Namespace) -> int:
+    # gRPC tells of every connection that ends; the log has its own lines for that. Set before gRPC is loaded.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         from actor_client import settings
         from actor_client.app import run_gym

@@ -151,7 +151,9 @@ class Uplink:
         if len(hub.rejected) < limits.MAX_REASONS or reason in hub.rejected:
             hub.rejected[reason] = hub.rejected.get(reason, 0) + rejection.steps
         if (left_out := hub.notices.due("rejected")) is not None:
-            self._log.warning(
+            # What comes after the last update of a behavior is refused in good order.
+            log = self._log.info if reason == "not_training" else self._log.warning
+            log(
                 "rows_rejected",
                 reason=reason,
                 steps=rejection.steps,

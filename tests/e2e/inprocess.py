@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
+from rollcast.enums import SegmentEnd
+from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
+
 from actor_client.connection.link import LearnerLink
 from actor_client.envs.base import EnvBatch, FloatArray, IntArray, MaskArray, Observations, StepResult
 from actor_client.policy.runner import Policy
 from actor_client.rollout.loop import LoopLimits, RolloutLoop
-from rollcast.enums import SegmentEnd
-from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
-
 from tests.e2e.processes import SECONDS
 
 LENGTH = 10

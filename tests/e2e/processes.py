@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
-from learner.observe.address import BoundAddresses, read_addresses
-from learner.operator import Operator
 from rollcast.v1 import control_pb2
 
+from learner.observe.address import BoundAddresses, read_addresses
+from learner.operator import Operator
 from tests.e2e.books import check_books
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from tests.e2e.books import fates_of
@@ -62,34 +60,33 @@ def test_a_stopped_actor_says_goodbye(shared_learner: LearnerProcess, processes:
 
 def test_an_actor_is_small(shared_learner: LearnerProcess, processes: Processes) -> None:
     """A running CartPole actor needs less than 150 MB, and its process never loads torch."""
-    with _running(shared_learner, processes) as actor:
-        assert peak_memory_bytes(actor.pid) < MAX_MEMORY_BYTES
-        maps = Path(f"/proc/{actor.pid}/maps").read_text()
-        assert "onnxruntime" in maps
-        assert "torch" not in maps
+    actor = _running(shared_learner, processes)
+    assert peak_memory_bytes(actor.pid) < MAX_MEMORY_BYTES
+    maps = Path(f"/proc/{actor.pid}/maps").read_text()
+    assert "onnxruntime" in maps
+    assert "torch" not in maps
 
 
 def test_an_actor_reports_its_own_books(shared_learner: LearnerProcess, processes: Processes) -> None:
     """What an actor knows of its steps reaches the learner's status, balanced, with the policy that acts."""
-    with _running(shared_learner, processes) as actor:
+    actor = _running(shared_learner, processes)
 
-        def reported() -> bool:
-            status = shared_learner.actor("small")
-            return any(b.acked_steps for b in status.books) and any(p.version for p in status.policies)
-
-        shared_learner.wait_for(reported, "books and policy of the actor", actor)
+    def reported() -> bool:
         status = shared_learner.actor("small")
-        assert status.connected
-        assert status.books[0].produced_steps == fates_of(status.books[0])
-        assert status.policies[0].generation == 1
-        assert not status.policies[0].error
+        return any(b.acked_steps for b in status.books) and any(p.version for p in status.policies)
+
+    shared_learner.wait_for(reported, "books and policy of the actor", actor)
+    status = shared_learner.actor("small")
+    assert status.connected
+    assert status.books[0].produced_steps == fates_of(status.books[0])
+    assert status.policies[0].generation == 1
+    assert not status.policies[0].error
 
 
-@contextmanager
-def _running(learner: LearnerProcess, processes: Processes) -> Iterator[Child]:
-    """An actor that has had two policies since it came."""
+def _running(learner: LearnerProcess, processes: Processes) -> Child:
+    """Starts an actor, and returns it when it has had two policies."""
     before = learner.behavior("Equal").version
     arguments = ("--behavior", "Equal", "--num-envs", "4")
     actor = processes.actor(learner.address, "CartPole-v1", *arguments, name="small")
     learner.wait_for_version("Equal", before + 2, actor)
-    yield actor
+    return actor

@@ -93,7 +93,7 @@ async def test_a_broken_message_ends_its_stream(shared_learner: LearnerProcess, 
 async def _send_raw(actor: Actor, make: Callable[[], bytes]) -> Any:
     """Sends bytes on an upload stream, as the first thing after `open`, and returns how it ends."""
     method = "/rollcast.v1.TrajectoryService/Upload"
-    call = actor.channel.stream_stream(method, response_deserializer=trajectory_pb2.UploadResponse.FromString)()
+    call: Any = actor.channel.stream_stream(method, response_deserializer=trajectory_pb2.UploadResponse.FromString)()
     opening = trajectory_pb2.UploadOpen(session_id=actor.session_id, epoch=actor.epoch)
     await call.write(trajectory_pb2.UploadRequest(open=opening).SerializeToString())
     upload = Upload(call)

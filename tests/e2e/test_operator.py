@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
-import onnxruntime
 import pytest
 import torch
-from learner.networks.policy import PolicyNetwork
-from learner.settings.network import NetworkSettings
 from numpy.typing import NDArray
+from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession
 from rollcast.specs import BehaviorSpec
 from rollcast.v1 import control_pb2, spec_pb2
 
+from learner.networks.policy import PolicyNetwork
+from learner.settings.network import NetworkSettings
 from tests.e2e.processes import Child, LearnerProcess, Processes, processes_in
 from tests.e2e.runs import small, write_run
 
@@ -171,7 +171,7 @@ def _policy(folder: Path, name: str) -> tuple[BehaviorSpec, PolicyNetwork]:
     state: dict[str, Any] = torch.load(folder / "run_state.pt", weights_only=True)
     row = next(row for row in state["behaviors_table"]["behaviors"] if row["name"] == name)
     spec = BehaviorSpec.from_message(spec_pb2.BehaviorSpec.FromString(row["spec"]))
-    policy = PolicyNetwork(spec, NetworkSettings(**NETWORK))
+    policy = PolicyNetwork(spec, NetworkSettings.model_validate(NETWORK))
     weights = state["trainers"][name]["model"]["network"]
     prefix = "policy."
     policy.load_state_dict({key[len(prefix) :]: value for key, value in weights.items() if key.startswith(prefix)})
@@ -179,7 +179,7 @@ def _policy(folder: Path, name: str) -> tuple[BehaviorSpec, PolicyNetwork]:
 
 
 def _run_model(path: Path, spec: BehaviorSpec, observations: NDArray[np.float32], output: str) -> NDArray[Any]:
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    session = InferenceSession(path, providers=["CPUExecutionProvider"])
     inputs = {"obs_0": observations.astype(np.float32)}
     if spec.action.discrete_branches:
         inputs["action_masks"] = np.ones((len(observations), spec.action.mask_size), np.float32)

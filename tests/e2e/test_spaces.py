@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -72,7 +73,7 @@ def test_the_end_of_a_run_with_many_behaviors(run: tuple[LearnerProcess, dict[st
 
 
 def _losses(folder: Path) -> dict[str, list[float]]:
-    events = EventAccumulator(str(folder))
+    events: Any = EventAccumulator(str(folder))  # type: ignore[no-untyped-call]
     events.Reload()
     found = {}
     for tag in LOSSES:

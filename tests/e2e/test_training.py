@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from actor_client.envs.factory import make_env_batch
 from rollcast.v1 import control_pb2
 
+from actor_client.envs.factory import make_env_batch
 from tests.e2e import toys
 from tests.e2e.books import by_reason
 from tests.e2e.inprocess import HybridBatch, connected, step
@@ -25,9 +25,7 @@ def _largest_error(learner: LearnerProcess, behavior: str, *actors: Child) -> fl
 
 
 @pytest.mark.parametrize(("behavior", "env"), [("Discrete", "CartPole-v1"), ("Continuous", "Pendulum-v1")])
-def test_log_probabilities_agree(
-    shared_learner: LearnerProcess, processes: Processes, behavior: str, env: str
-) -> None:
+def test_log_probabilities_agree(shared_learner: LearnerProcess, processes: Processes, behavior: str, env: str) -> None:
     """With a normalizer whose statistics move, what actors record is what the learner computes for fresh rows."""
     actor = processes.actor(shared_learner.address, env, "--behavior", behavior, "--num-envs", "4", name=behavior)
     assert 0 < _largest_error(shared_learner, behavior, actor) < MAX_ERROR

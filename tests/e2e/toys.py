@@ -23,7 +23,10 @@ def named(function: str) -> str:
 
 def dict_space() -> Toy:
     """Shows a Dict."""
-    parts = {"near": spaces.Box(-1.0, 1.0, (3,), np.float32), "far": spaces.Box(-1.0, 1.0, (2, 2), np.float64)}
+    parts: dict[str, spaces.Space[Any]] = {
+        "near": spaces.Box(-1.0, 1.0, (3,), np.float32),
+        "far": spaces.Box(-1.0, 1.0, (2, 2), np.float64),
+    }
     return Toy(spaces.Dict(parts))
 
 
@@ -113,3 +116,17 @@ class Recording(gymnasium.Env[Any, Any]):
 def recording(folder: str) -> Recording:
     """An environment that writes down its first steps."""
     return Recording(folder)
+
+
+class Exploding(Toy):
+    """Rewards are finite, and so large that their squares are not."""
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Rewards beyond measure."""
+        observation, _, terminated, truncated, infos = super().step(action)
+        return observation, 1e25, terminated, truncated, infos
+
+
+def exploding() -> Toy:
+    """An environment that no trainer survives."""
+    return Exploding()

@@ -144,9 +144,9 @@ class Learner:
         server = self._make_server()
         await server.start()
         self._control.attach(server)
-        self._announce(server)
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._on_signal, number)
+        self._announce(server)  # last: who reads the address may send a signal at once
         thread = threading.Thread(target=self._trainers.run, name="trainers", daemon=True)
         thread.start()
         try:

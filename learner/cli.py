@@ -50,6 +50,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code."""
+    # gRPC has lines of its own for what is said here in better words. Set before gRPC is loaded.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         parser = build_parser()
         parsed = parser.parse_args(arguments)

@@ -11,7 +11,7 @@ from actor_client.policy.distributions import Categorical, draw_gaussian, gaussi
 from learner.networks import distributions as learners
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_gaussians_agree(seed: int) -> None:
     """Log-probabilities of recorded draws agree to float32 rounding."""
@@ -24,7 +24,7 @@ def test_gaussians_agree(seed: int) -> None:
     np.testing.assert_allclose(gaussian_log_prob(raw, mean, log_std), expected.numpy(), rtol=1e-5, atol=1e-5)
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_categoricals_agree(seed: int) -> None:
     """Log-probabilities of recorded choices agree to float32 rounding, whichever side normalizes."""

@@ -26,6 +26,7 @@ def normal_log_density(x: float, mean: float, log_std: float) -> float:
     return -((x - mean) ** 2) / (2 * std**2) - math.log(std * math.sqrt(2 * math.pi))
 
 
+@settings(deadline=None)
 @given(mean=FINITE, log_std=st.floats(-5, 3, width=32), noise=st.floats(-5, 5, width=32))
 def test_gaussian_log_prob_is_the_log_density_of_the_rounded_draw(mean: float, log_std: float, noise: float) -> None:
     """The log-probability is that of the number which is recorded, so rounding the draw costs nothing."""
@@ -38,6 +39,7 @@ def test_gaussian_log_prob_is_the_log_density_of_the_rounded_draw(mean: float, l
     assert found[0, 0] == pytest.approx(normal_log_density(float(raw[0, 0]), mean, log_std), rel=1e-4, abs=1e-4)
 
 
+@settings(deadline=None)
 @given(raw=st.floats(-4, 4, width=32), mean=st.floats(-2, 2, width=32), log_std=st.floats(-2, 1, width=32))
 def test_tanh_gaussian_log_prob_has_the_correction(raw: float, mean: float, log_std: float) -> None:
     """The density of tanh(u) is that of u divided by the derivative of tanh."""
@@ -72,7 +74,7 @@ def reference_log_softmax(logits: np.ndarray, allowed: np.ndarray) -> np.ndarray
         return np.asarray(np.log(weights / weights.sum()))
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(
     branches=st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple),
     agents=st.integers(1, 4),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
@@ -102,12 +102,14 @@ def test_endless_nesting_is_refused() -> None:
         check_self_contained(b"\x3a" + length(len(deep)) + deep)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_judged(data: bytes) -> None:
     """Bytes that are no model raise BadModel or pass as a message without tensors; nothing else happens."""
     assert judge(data)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 1000))
 def test_a_model_that_was_cut_off_is_judged(cut: int) -> None:
     """A prefix of a model, which ends within a field, is refused or is a message of its own."""

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rollcast.enums import Squash
 from rollcast.specs import ActionTransform
@@ -19,6 +19,7 @@ BOUNDS = st.sampled_from(
 )
 
 
+@settings(deadline=None)
 @given(squash=SQUASHES, bounds=st.lists(BOUNDS, max_size=4), seed=st.integers(0, 1000))
 def test_it_equals_the_contract(squash: Squash, bounds: list[tuple[float, float]], seed: int) -> None:
     """Any squash and any bounds give the contract's result to float32 rounding, and the draw stays as it was."""

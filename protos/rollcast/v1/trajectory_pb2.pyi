@@ -30,7 +30,7 @@ class _HoldReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     HOLD_REASON_UNSPECIFIED: _HoldReason.ValueType  # 0
     """Never sent; a receiver refuses it."""
     HOLD_REASON_UPDATING: _HoldReason.ValueType  # 1
-    """An update runs; its policy ends the wait."""
+    """An update runs, or has just ended; its policy ends the wait."""
     HOLD_REASON_PAUSED: _HoldReason.ValueType  # 2
     """An operator paused the run."""
     HOLD_REASON_BEHIND: _HoldReason.ValueType  # 3
@@ -46,7 +46,7 @@ class HoldReason(_HoldReason, metaclass=_HoldReasonEnumTypeWrapper):
 HOLD_REASON_UNSPECIFIED: HoldReason.ValueType  # 0
 """Never sent; a receiver refuses it."""
 HOLD_REASON_UPDATING: HoldReason.ValueType  # 1
-"""An update runs; its policy ends the wait."""
+"""An update runs, or has just ended; its policy ends the wait."""
 HOLD_REASON_PAUSED: HoldReason.ValueType  # 2
 """An operator paused the run."""
 HOLD_REASON_BEHIND: HoldReason.ValueType  # 3

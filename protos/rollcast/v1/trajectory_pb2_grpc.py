@@ -50,7 +50,7 @@ class TrajectoryServiceServicer(object):
         """The first request is `open`, all later ones are `chunk`. The first response is `opened`.
 
         Example: open, OPENED{next_sequence 1, credit 4096}, chunk 1, chunk 2, ACK{acked_through 2, credit}, HOLD{UPDATING,
-        active}, HOLD{UPDATING, released}, chunk 3, ACK{3}, DRAIN{final}, half-close, end.
+        until_version 1}, (version 1 arrives by PolicyService and acts), chunk 3, ACK{3}, DRAIN{final}, half-close, end.
 
         An ack means: the chunk is in the learner's queue, or was refused for the reason given. It does not mean durable and
         does not mean trained. A chunk below the next sequence is acked again and ignored.

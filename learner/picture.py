@@ -40,9 +40,9 @@ class TrainerNews:
 
 @dataclass(slots=True)
 class _BehaviorNotes:
+    milestones: Milestones
+    rate: WindowedRate
     news: TrainerNews = field(default_factory=TrainerNews)
-    milestones: Milestones = field(default_factory=Milestones)
-    rate: WindowedRate = field(default_factory=WindowedRate)
 
 
 class Picture:
@@ -55,6 +55,7 @@ class Picture:
         service: targets and limits.
         run_id: the run.
         generation: of this start of the learner.
+        clock: monotonic seconds.
 
     Attributes:
         last_error: the newest error in one line, empty if none.
@@ -176,7 +177,11 @@ class Picture:
         )
 
     def _note(self, behavior: str) -> _BehaviorNotes:
-        return self._notes.setdefault(behavior, _BehaviorNotes())
+        notes = self._notes.get(behavior)
+        if notes is None:
+            fresh = _BehaviorNotes(Milestones(self._clock), WindowedRate(clock=self._clock))
+            notes = self._notes.setdefault(behavior, fresh)  # that of whichever thread was first
+        return notes
 
 
 def ledger_numbers(books: LedgerBooks) -> LedgerNumbers:

@@ -286,7 +286,8 @@ def _seed(options: RunOptions, saved: Any) -> int:
     """Returns the seed of the run: the one set, else that of the run that goes on, else a drawn one."""
     if options.env_settings.seed >= 0:
         return options.env_settings.seed
-    kept = saved.get(_SEED_PART, {}).get("run")
+    part = saved.get(_SEED_PART)
+    kept = part.get("run") if isinstance(part, dict) else None
     return kept if isinstance(kept, int) else secrets.randbelow(10_000)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.ledger import Ledger, LedgerBooks
@@ -104,14 +105,14 @@ class Picture:
         """Returns what a checkpoint keeps of what the trainers said last."""
         return {name: asdict(notes.news) for name, notes in tuple(self._notes.items())}
 
-    def load_news(self, states: Mapping[str, Mapping[str, float]]) -> None:
+    def load_news(self, states: Mapping[str, Mapping[str, Any]]) -> None:
         """Goes on from `news_states`: until the trainers are there again, the counters are those of the checkpoint.
 
         Raises:
             TypeError: it is not what was saved.
         """
         for name, state in states.items():
-            self._note(name).news = TrainerNews(**state)  # type: ignore[arg-type]
+            self._note(name).news = TrainerNews(**state)
 
     def note_steps(self) -> None:
         """Reads how many steps the actors have taken; call it often, for it starts the clocks."""

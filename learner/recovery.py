@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from google.protobuf.message import DecodeError
+from rollcast.errors import WireError
 
 from learner.checkpoints.documents import CheckpointFailed
 from learner.checkpoints.schedule import RecoverySchedule
@@ -24,6 +26,9 @@ from learner.picture import Picture
 from learner.trainers.base import Trainer
 
 log = structlog.get_logger(__name__)
+
+_NO_SENSE = (AttributeError, DecodeError, KeyError, LedgerError, TypeError, ValueError, WireError)
+"""What a run state can provoke that is a readable file, and was not written by `CheckpointKeeper`."""
 
 
 class CheckpointKeeper:
@@ -78,7 +83,7 @@ class CheckpointKeeper:
             )
             self._picture.load_milestones(state.extra.get("milestones", {}))
             self._picture.load_news(state.extra.get("news", {}))
-        except (AttributeError, KeyError, TypeError, ValueError, LedgerError) as error:
+        except _NO_SENSE as error:
             raise UserError(
                 ExitCode.BAD_CHECKPOINT,
                 f"{self.store.folder.run_state} does not fit together ({type(error).__name__}: {error}); put back "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -72,12 +72,12 @@ def test_a_learner_that_is_not_there() -> None:
 
 
 @pytest.fixture
-def results(tmp_path: Path) -> Iterator[Path]:
+def results(tmp_path: Path) -> Path:
     """A folder with two runs, the second of which has a learner."""
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
     write_addresses(tmp_path / "second", BoundAddresses("127.0.0.1:10", "127.0.0.1:11"))
-    yield tmp_path
+    return tmp_path
 
 
 def test_the_address_is_found(results: Path) -> None:

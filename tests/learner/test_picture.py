@@ -55,10 +55,8 @@ def test_a_view_holds_what_all_parts_say() -> None:
     assert (row.queued_steps, row.queue_capacity_bytes) == (5, behavior.queue.capacity_bytes)
     assert row.queued_bytes > 0
     assert row.max_steps == behavior.settings.max_steps
-    assert row.books == {
-        **{"received": 7, "trained": 0, "queued": 5, "duplicate": 0, "unknown": 0},
-        **{"dropped": {"not_finite": 2}, "lost": {}},
-    }
+    fates = {"trained": 0, "queued": 5, "dropped": {"not_finite": 2}, "lost": {}}
+    assert row.books == {"received": 7, "duplicate": 0, "unknown": 0, **fates}
 
 
 def test_steps_start_the_clock_and_make_the_rate() -> None:
@@ -133,14 +131,14 @@ def test_looks_from_other_threads_do_no_harm() -> None:
     """The trainer thread saves while behaviors are declared and looked at elsewhere."""
     parts = Parts()
     picture = make_picture(parts)
-    stop, failures = threading.Event(), list[BaseException]()
+    stop, failures = threading.Event(), list[RuntimeError]()
 
     def save() -> None:
         try:
             while not stop.is_set():
                 picture.milestone_states()
                 picture.news_states()
-        except BaseException as error:
+        except RuntimeError as error:
             failures.append(error)
 
     thread = threading.Thread(target=save)

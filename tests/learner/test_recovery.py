@@ -1,0 +1,269 @@
+"""What is saved of a run, when, and what a restart makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from learner.checkpoints.documents import CheckpointFailed
+from learner.checkpoints.runfolder import RunFolder, open_run_folder
+from learner.checkpoints.store import CheckpointStore, RunState
+from learner.exits import ExitCode, UserError
+from learner.observe.stats import StatsReporter
+from learner.picture import Picture
+from learner.recovery import CheckpointKeeper
+from learner.settings.run import RunOptions
+from learner.trainers.base import Trainer
+from learner.trainers.context import TrainerContext
+from learner.trainers.ppo.trainer import PPOTrainer
+from learner.training import news_of
+from tests.learner.ingest.parts import NAME, Parts
+from tests.learner.trainers.in_process import Bench, CartPoleActor, Published
+
+SETTINGS: dict[str, Any] = {
+    "hyperparameters": {"batch_size": 64, "buffer_size": 256, "num_epoch": 1},
+    "network_settings": {"hidden_units": 16, "num_layers": 1},
+    "time_horizon": 32,
+}
+OPTIONS = RunOptions.model_validate({"behaviors": {NAME: SETTINGS}})
+
+
+class Start:
+    """One start of a learner without its service: the parts of which a checkpoint is made."""
+
+    def __init__(self, folder: RunFolder, generation: int, seconds: float = 1e-9) -> None:
+        self.parts = Parts(OPTIONS, generation=generation)
+        parts, service = self.parts, OPTIONS.rollcast
+        self.picture = Picture(
+            parts.behaviors, parts.sessions, parts.ledger, service, run_id="run", generation=generation
+        )
+        self.store = CheckpointStore(folder)
+        self.keeper = CheckpointKeeper(
+            self.store,
+            parts.behaviors,
+            parts.sessions,
+            parts.ledger,
+            self.picture,
+            generation=generation,
+            checkpoint_seconds=seconds,
+            extra={"seed": {"run": 5}},
+        )
+
+    def join(self) -> PPOTrainer:
+        """Lets an actor declare the behavior, and makes its trainer."""
+        self.parts.declared(self.parts.open().session)
+        return self.trainer()
+
+    def trainer(self) -> PPOTrainer:
+        """Makes the trainer of the behavior, and lets it begin."""
+        behavior, parts = self.parts.behaviors.all()[0], self.parts
+        bench = Bench(parts.behaviors, behavior, parts.ledger, StatsReporter(NAME))
+        context: TrainerContext = bench.context(publisher=Published(), saver=self.keeper)
+        trainer = PPOTrainer(context)
+        self.keeper.begin(trainer)
+        trainer.start()
+        return trainer
+
+    def train(self, trainer: PPOTrainer, updates: int) -> None:
+        """Takes steps until the trainer has made so many updates."""
+        behavior, parts = self.parts.behaviors.all()[0], self.parts
+        (published,) = trainer.policy_queues
+        assert isinstance(published, Published)
+        bench = Bench(parts.behaviors, behavior, parts.ledger, trainer.stats_reporter, published)
+        actor = CartPoleActor(bench, environments=2)
+        end = trainer.version + updates
+        while trainer.version < end:
+            actor.run(64)
+            trainer.advance()
+        self.picture.note_trainer(behavior, news_of(trainer))
+
+
+@contextmanager
+def opened(results: Path, *, resume: bool = False) -> Iterator[RunFolder]:
+    """The run folder, locked for the time of the block."""
+    with open_run_folder(results, "run", resume=resume) as folder:
+        yield folder
+
+
+def saved(results: Path) -> RunState:
+    """Reads the newest run state."""
+    with opened(results, resume=True) as folder:
+        state = CheckpointStore(folder).load_run_state()
+    assert state is not None
+    return state
+
+
+def test_a_restart_goes_on(tmp_path: Path) -> None:
+    """Weights, counters, books and sessions come back as those of one moment; what was queued is lost by name."""
+    with opened(tmp_path) as folder:
+        first = Start(folder, 1)
+        trainer = first.join()
+        first.train(trainer, 2)
+        first.parts.ledger.enqueue(NAME, 7)
+        first.keeper.save_run_state({NAME: trainer})
+        before = first.parts.ledger.books(NAME)
+    state = saved(tmp_path)
+    assert (state.generation, state.extra["seed"]) == (1, {"run": 5})
+
+    with opened(tmp_path, resume=True) as folder:
+        second = Start(folder, 2)
+        second.keeper.restore(state)
+        view = second.picture.behavior_view(second.parts.behaviors.all()[0])
+        assert (view.version, view.env_steps_trained) == (2, trainer.steps_trained)
+        again = second.trainer()
+        assert (again.version, again.steps_trained, again.episodes) == (2, trainer.steps_trained, trainer.episodes)
+        assert again.mean_return() == trainer.mean_return()
+        ours, theirs = trainer.network.state_dict(), again.network.state_dict()
+        assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
+        books = second.parts.ledger.books(NAME)
+        assert books.balanced
+        assert (books.trained, books.lost) == (before.trained, {"restart": before.queued})
+        assert books.unknown_sessions == 1
+        second.train(again, 1)
+        assert again.version == 3
+
+
+def test_a_behavior_whose_actors_stay_away_is_not_forgotten(tmp_path: Path) -> None:
+    """A second restart before any trainer was made saves what the first one loaded."""
+    with opened(tmp_path) as folder:
+        first = Start(folder, 1)
+        trainer = first.join()
+        first.train(trainer, 1)
+        first.keeper.save_run_state({NAME: trainer})
+    state = saved(tmp_path)
+    with opened(tmp_path, resume=True) as folder:
+        second = Start(folder, 2)
+        second.keeper.restore(state)
+        second.keeper.save_run_state({})
+    assert saved(tmp_path).trainers[NAME]["version"] == 1
+    assert saved(tmp_path).generation == 2
+
+
+def test_it_is_saved_when_due(tmp_path: Path) -> None:
+    """Nothing is written before the first update, and nothing twice; an update after the interval is written."""
+    with opened(tmp_path) as folder:
+        start = Start(folder, 1)
+        trainer = start.join()
+        start.keeper.save_if_due({NAME: trainer})
+        assert not folder.run_state.exists()
+        start.train(trainer, 1)
+        start.keeper.save_if_due({NAME: trainer})
+        first = folder.run_state.stat().st_mtime_ns
+        start.keeper.save_if_due({NAME: trainer})
+        assert folder.run_state.stat().st_mtime_ns == first
+        start.train(trainer, 1)
+        start.keeper.save_if_due({NAME: trainer})
+        assert folder.run_state.stat().st_mtime_ns > first
+
+
+def test_the_end_leaves_everything(tmp_path: Path) -> None:
+    """Run state, checkpoint and model of the last version, and the list of them."""
+    with opened(tmp_path) as folder:
+        start = Start(folder, 1)
+        trainer = start.join()
+        start.train(trainer, 1)
+        models = start.keeper.finish({NAME: trainer})
+        assert models == {NAME: folder.final_model(NAME)}
+        assert folder.final_model(NAME).stat().st_size > 0
+        assert folder.newest_checkpoint(NAME).exists()
+        assert start.store.status.checkpoints(NAME)[-1].steps == trainer.get_step
+        assert not start.picture.last_error
+    assert saved(tmp_path).trainers[NAME]["version"] == 1
+
+
+FAILING: dict[str, Callable[[Start, Trainer], object]] = {
+    "save_if_due": lambda start, trainer: start.keeper.save_if_due({NAME: trainer}),
+    "save": lambda start, trainer: start.keeper.save(trainer),
+    "finish": lambda start, trainer: start.keeper.finish({NAME: trainer}),
+}
+
+
+@pytest.mark.parametrize("method", FAILING)
+def test_a_folder_that_cannot_be_written_costs_the_checkpoint(tmp_path: Path, method: str) -> None:
+    """The run goes on and shows the reason; an operator's own wish to save is told instead."""
+    with opened(tmp_path) as folder:
+        start = Start(folder, 1)
+        trainer = start.join()
+        start.train(trainer, 1)
+        aside = folder.path.rename(tmp_path / "aside")
+        folder.path.write_text("a file where the folder was")
+        FAILING[method](start, trainer)
+        assert str(folder.path) in start.picture.last_error
+        with pytest.raises(CheckpointFailed):
+            start.keeper.save_all({NAME: trainer})
+        folder.path.unlink()
+        aside.rename(folder.path)
+        assert start.keeper.save_all({NAME: trainer}) == folder.run_state
+
+
+def broken_states(state: RunState) -> dict[str, RunState]:
+    """Returns states that are readable files, and make no sense."""
+    row = state.behaviors_table["behaviors"][0]
+    books = state.ledger[NAME]
+    return {
+        "books": replace(state, ledger={NAME: {**books, "received": books["received"] + 1}}),
+        "counter": replace(state, ledger={NAME: {**books, "received": "many"}}),
+        "sessions": replace(state, sessions={"sessions": [{}], "places": {}, "ended": {}}),
+        "spec": replace(state, behaviors_table={"behaviors": [{**row, "spec": b"\xff\xff"}]}),
+        "empty spec": replace(state, behaviors_table={"behaviors": [{**row, "spec": b""}]}),
+        "table": replace(state, behaviors_table={"behaviors": 3}),
+        "clocks": replace(state, extra={"milestones": {NAME: {"wall_seconds": "long"}}}),
+        "news": replace(state, extra={"news": {NAME: {"nonsense": 1}}}),
+        "extra": replace(state, extra={"milestones": 3}),
+    }
+
+
+CASES = ("books", "counter", "sessions", "spec", "empty spec", "table", "clocks", "news", "extra")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_state_that_makes_no_sense_is_refused(tmp_path: Path, case: str) -> None:
+    """Whatever is in it, the user hears of the file and of what to do, and never gets a traceback."""
+    with opened(tmp_path) as folder:
+        first = Start(folder, 1)
+        trainer = first.join()
+        first.parts.ledger.enqueue(NAME, 7)
+        first.keeper.save_run_state({NAME: trainer})
+    state = broken_states(saved(tmp_path))[case]
+    with opened(tmp_path, resume=True) as folder, pytest.raises(UserError, match="does not fit together") as caught:
+        Start(folder, 2).keeper.restore(state)
+    assert caught.value.exit_code is ExitCode.BAD_CHECKPOINT
+    assert "run_state.pt" in caught.value.message
+
+
+def test_a_trainer_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    """A run file with another network than the saved one's is an error that says so."""
+    with opened(tmp_path) as folder:
+        first = Start(folder, 1)
+        trainer = first.join()
+        first.keeper.save_run_state({NAME: trainer})
+    state = saved(tmp_path)
+    model = state.trainers[NAME]["model"]
+    weights = {name: value[..., :-1] for name, value in model["network"].items()}
+    broken = {NAME: {**state.trainers[NAME], "model": {**model, "network": weights}}}
+    with opened(tmp_path, resume=True) as folder:
+        second = Start(folder, 2)
+        second.keeper.restore(replace(state, trainers=broken))
+        with pytest.raises(UserError, match="does not fit the run file") as caught:
+            second.trainer()
+    assert caught.value.exit_code is ExitCode.BAD_CHECKPOINT
+
+
+def test_another_run_gives_its_weights(tmp_path: Path) -> None:
+    """--initialize-from takes networks of another run's checkpoint; its counters stay there."""
+    with open_run_folder(tmp_path, "source") as folder:
+        source = Start(folder, 1)
+        trainer = source.join()
+        source.train(trainer, 1)
+        source.keeper.save_behavior(trainer)
+    with open_run_folder(tmp_path, "run", initialize_from="source") as folder:
+        target = Start(folder, 1).join()
+        assert (target.version, target.get_step) == (0, 0)
+        theirs = target.network.state_dict()
+        assert all(torch.equal(value, theirs[name]) for name, value in trainer.network.state_dict().items())

@@ -1,0 +1,93 @@
+"""Adam over one vector."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from learner.settings.hyperparameters import PPOHyperparameters
+from learner.trainers.ppo.optimizer import PPOOptimizer
+from learner.trainers.reduce import SingleLearner
+
+
+def make_network() -> nn.Sequential:
+    """A network with fixed weights."""
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+
+
+def make_optimizer(network: nn.Module, **changes: Any) -> PPOOptimizer:
+    """An optimizer with a large learning rate."""
+    return PPOOptimizer(network, PPOHyperparameters(**{"learning_rate": 0.1, **changes}), SingleLearner())
+
+
+def make_losses(network: nn.Module) -> list[Callable[[], Tensor]]:
+    """Five losses to descend one after another."""
+    inputs = torch.randn(5, 7, 3, generator=torch.Generator().manual_seed(2))
+    return [lambda values=values: (network(values) - 30.0).square().mean() for values in inputs]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("max_grad_norm", [None, 0.5])
+def test_it_does_what_adam_does(max_grad_norm: float | None) -> None:
+    """Steps equal those of torch's Adam, with and without clipping; the network's parameters are what moves."""
+    ours, theirs = make_network(), make_network()
+    optimizer = make_optimizer(ours, adam_epsilon=1e-5, **({"max_grad_norm": max_grad_norm} if max_grad_norm else {}))
+    adam = torch.optim.Adam(theirs.parameters(), lr=0.1, eps=1e-5)
+    for own, reference in zip(make_losses(ours), make_losses(theirs), strict=True):
+        optimizer.step(own())
+        adam.zero_grad()
+        reference().backward()  # type: ignore[no-untyped-call]
+        if max_grad_norm is not None:
+            nn.utils.clip_grad_norm_(theirs.parameters(), max_grad_norm)
+        adam.step()
+    for first, second in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert torch.allclose(second, first, rtol=1e-4, atol=1e-5)
+    assert optimizer.steps == 5
+
+
+def test_a_snapshot_brings_everything_back() -> None:
+    """After a bad step and a restore, the next steps are what they would have been."""
+    kept, tried = make_network(), make_network()
+    first, second = make_optimizer(kept), make_optimizer(tried)
+    losses, others = make_losses(kept), make_losses(tried)
+    first.step(losses[0]())
+    second.step(others[0]())
+    before = second.snapshot()
+    second.step(others[1]() * float("nan"))
+    assert not second.is_finite()
+    second.restore(before)
+    assert second.is_finite()
+    first.step(losses[2]())
+    second.step(others[2]())
+    for one, other in zip(kept.parameters(), tried.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_it_goes_on_from_a_saved_state() -> None:
+    """Parameters and state, saved after three steps and loaded elsewhere, give the same fourth step."""
+    network = make_network()
+    optimizer = make_optimizer(network)
+    losses = make_losses(network)
+    for loss in losses[:3]:
+        optimizer.step(loss())
+    weights, state = copy.deepcopy(network.state_dict()), copy.deepcopy(optimizer.state_dict())
+    optimizer.step(losses[3]())
+    other = make_network()
+    resumed = make_optimizer(other)
+    other.load_state_dict(weights)
+    resumed.load_state_dict(state)
+    resumed.step(make_losses(other)[3]())
+    for one, two in zip(network.parameters(), other.parameters(), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_the_state_of_another_network_is_refused() -> None:
+    """Moments of other parameters cannot be taken over by accident."""
+    state = make_optimizer(nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1))).state_dict()
+    with pytest.raises(ValueError, match="parameters are"):
+        make_optimizer(make_network()).load_state_dict(state)

@@ -1,0 +1,396 @@
+"""The PPO trainer with everything around it but the service."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+import structlog
+import torch
+from rollcast.enums import HoldReason
+from rollcast.specs import BehaviorSpec
+
+from learner.exits import UserError
+from learner.trainers.errors import TrainerFailedError
+from learner.trainers.ppo.trainer import PPOTrainer
+from tests.learner.trainers.in_process import CARTPOLE, Bench, Published, make_bench
+from tests.learner.trainers.synthetic import BRANCHES, CONTINUOUS, HYBRID, SyntheticActor
+
+
+def make(
+    spec: BehaviorSpec = CONTINUOUS, service: dict[str, Any] | None = None, **changes: Any
+) -> tuple[Bench, PPOTrainer]:
+    """A bench and a started trainer that updates after more than 60 steps."""
+    hyper = {"buffer_size": 60, "batch_size": 16, "num_epoch": 2, "learning_rate": 1e-3, **changes.pop("hyper", {})}
+    network = {"hidden_units": 16, "normalize": True, **changes.pop("network", {})}
+    settings = {
+        "trainer_type": "ppo",
+        "hyperparameters": hyper,
+        "network_settings": network,
+        "time_horizon": 20,
+        "max_steps": 100_000,
+        **changes,
+    }
+    bench = make_bench(settings, spec, **(service or {}))
+    trainer = PPOTrainer(bench.context())
+    trainer.start()
+    return bench, trainer
+
+
+def feed(bench: Bench, actor: SyntheticActor, updates: int, trainer: PPOTrainer) -> None:
+    """Sends chunks of 20 steps until so many updates more are done."""
+    end = trainer.version + updates
+    while trainer.version < end:
+        bench.put(actor.chunk([10, 7, 3]))
+        trainer.advance()
+
+
+def weights(trainer: PPOTrainer) -> dict[str, torch.Tensor]:
+    """A copy of all parameters and buffers."""
+    return {name: value.clone() for name, value in trainer.network.state_dict().items()}
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("ratio", ["per_action", "joint"])
+@pytest.mark.parametrize("shared_critic", [False, True])
+@pytest.mark.parametrize("spec", [CARTPOLE, CONTINUOUS, BRANCHES, HYBRID], ids=lambda spec: spec.name)
+def test_every_kind_of_behavior_trains(spec: BehaviorSpec, ratio: str, *, shared_critic: bool, masked: bool) -> None:
+    """Two updates change the weights, agree with the actor's log-probabilities, and leave balanced books."""
+    bench, trainer = make(spec, hyper={"ratio": ratio, "shared_critic": shared_critic})
+    before = weights(trainer)
+    actor = SyntheticActor(bench, masked=masked and bool(spec.action.discrete_branches))
+    for _ in range(2):
+        feed(bench, actor, 1, trainer)
+        assert trainer.log_prob_error_max < 1e-4
+    assert any(not torch.equal(value, before[name]) for name, value in weights(trainer).items())
+    books = bench.ledger.books(spec.name)
+    assert books.balanced
+    assert (books.trained, trainer.get_step) == (
+        trainer.steps_trained,
+        trainer.steps_trained + trainer.update_buffer.taken_steps,
+    )
+
+
+def test_each_update_is_a_version() -> None:
+    """An update begins above buffer_size, takes whole segments, and publishes the next version with its numbers."""
+    bench, trainer = make()
+    actor = SyntheticActor(bench)
+    for _ in range(3):
+        bench.put(actor.chunk([20]))
+        assert trainer.advance()
+    assert trainer.version == 0  # 60 steps are not more than buffer_size
+    bench.put(actor.chunk([5, 20]))
+    trainer.advance()
+    assert trainer.version == 1
+    assert (trainer.steps_trained, trainer.update_buffer.taken_steps) == (65, 20)
+    assert [progress.version for progress in bench.published.progress] == [0, 1]
+    newest = bench.published.progress[-1]
+    assert (newest.env_steps_trained, newest.optimizer_steps) == (65, 2 * (65 // 16))
+    assert not trainer.advance()
+
+
+class HoldRecorder(Published):
+    """Notes what the trainer asked of the actors when it published."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bench: Bench | None = None
+        self.holds: list[tuple[HoldReason | None, int]] = []
+
+    def publish(self, *arguments: Any) -> None:
+        """Copies the state and looks at the pace."""
+        super().publish(*arguments)
+        if self.bench is not None:
+            pace = self.bench.behavior.queue.pace
+            self.holds.append((pace.hold, pace.until_version))
+
+
+@pytest.mark.parametrize("threaded", [False, True])
+def test_actors_wait_while_an_update_runs_unless_threaded(*, threaded: bool) -> None:
+    """Not threaded, actors wait for the next version from before the update on; its arrival ends the wait."""
+    bench, _ = make(threaded=threaded)
+    recorder = HoldRecorder()
+    trainer = PPOTrainer(bench.context(publisher=recorder))
+    trainer.start()
+    bench.published, recorder.bench = recorder, bench
+    feed(bench, SyntheticActor(bench), 2, trainer)
+    assert recorder.holds == ([(None, 0)] * 2 if threaded else [(HoldReason.UPDATING, 1), (HoldReason.UPDATING, 2)])
+    assert bench.behavior.queue.pace.until_version == (0 if threaded else 2)
+
+
+def test_the_service_knows_what_is_held() -> None:
+    """Steps out of the queue stay in the pace until they are trained."""
+    bench, trainer = make()
+    actor = SyntheticActor(bench)
+    bench.put(actor.chunk([20, 20]))
+    trainer.advance()
+    assert bench.behavior.queue.unsettled_steps == bench.behavior.queue.pace.held_steps == 40
+    bench.put(actor.chunk([20, 20]))
+    trainer.advance()
+    assert (trainer.version, bench.behavior.queue.unsettled_steps) == (1, 0)
+
+
+def test_steps_beyond_the_lag_are_dropped() -> None:
+    """max_policy_lag 1: steps of the last version are trained, older ones are not."""
+    bench, trainer = make(service={"max_policy_lag": 1})
+    actor = SyntheticActor(bench)
+    feed(bench, actor, 3, trainer)
+    bench.put(actor.chunk([10], base_version=1))
+    bench.put(actor.chunk([10], base_version=2))
+    trainer.advance()
+    books = bench.ledger.books("Continuous")
+    assert books.dropped == {"stale": 10}
+    assert books.received == trainer.get_step + 10
+
+
+def test_strict_trains_only_the_present_version() -> None:
+    """With on_policy: strict what waited through an update is dropped."""
+    bench, trainer = make(service={"on_policy": "strict"})
+    bench.put(SyntheticActor(bench).chunk([20] * 6))
+    trainer.advance()
+    books = bench.ledger.books("Continuous")
+    assert (books.trained, dict(books.dropped), books.queued) == (80, {"stale": 40}, 0)
+
+
+def test_an_update_that_is_not_finite_is_undone() -> None:
+    """Weights, optimizer and version stay; the steps leave the books under a reason; training goes on."""
+    bench, trainer = make(network={"normalize": False})
+    actor = SyntheticActor(bench)
+    feed(bench, actor, 1, trainer)
+    before = weights(trainer)
+    bench.put(SyntheticActor(bench, 9).chunk([20] * 4, columns={"reward": np.full(80, 3e38, np.float32)}))
+    trainer.advance()
+    books = bench.ledger.books("Continuous")
+    assert trainer.version == 1
+    assert books.dropped["not_finite_update"] > 60
+    assert books.balanced
+    assert bench.behavior.queue.pace.until_version == 1
+    assert all(torch.equal(value, before[name]) for name, value in weights(trainer).items())
+    feed(bench, actor, 1, trainer)
+    assert trainer.version == 2
+    assert all(value.isfinite().all() for value in bench.published.state.values())
+
+
+def test_several_failed_updates_in_a_row_end_the_training() -> None:
+    """The third one raises, and says what can be done; nothing that is not finite was published."""
+    bench, trainer = make()
+    actor = SyntheticActor(bench)
+    for turns in range(3):
+        bench.put(actor.chunk([40] * 2, columns={"reward": np.full(80, 3e38, np.float32)}))
+        if turns < 2:
+            trainer.advance()
+    with pytest.raises(TrainerFailedError, match=r"3 updates of Continuous in a row.*lower learning_rate"):
+        trainer.advance()
+    assert bench.ledger.books("Continuous").balanced
+    assert len(bench.published.progress) == 1
+
+
+def test_a_wrong_log_probability_names_its_actor() -> None:
+    """An actor whose recorded log-probabilities are not the policy's is found on its first fresh rows."""
+    bench, trainer = make(hyper={"batch_size": 200})
+    actor = SyntheticActor(bench)
+    good, bad = actor.chunk([20, 20]), actor.chunk([20, 20])
+    bad.columns["log_prob"] = bad.columns["log_prob"] + np.float32(0.01)
+    bench.put(good, actor_index=4)
+    bench.put(bad, actor_index=11)
+    with structlog.testing.capture_logs() as logs:
+        trainer.advance()
+    assert trainer.log_prob_error_max == pytest.approx(0.01, rel=0.01)
+    (warning,) = [entry for entry in logs if entry["event"] == "log_prob_error"]
+    assert warning["actor_index"] == 11
+
+
+def test_old_rows_are_no_error() -> None:
+    """Rows of an older version differ by right; only fresh rows are compared."""
+    bench, trainer = make(hyper={"batch_size": 200, "learning_rate": 0.05})
+    actor = SyntheticActor(bench)
+    old = actor.chunk([20, 20])
+    feed(bench, actor, 1, trainer)
+    bench.put(old)
+    bench.put(actor.chunk([20, 20]))
+    trainer.advance()
+    assert trainer.version == 2
+    assert trainer.mean_lag > 0
+    assert trainer.log_prob_error_max < 1e-4
+
+
+def test_the_normalizer_changes_with_publication_alone() -> None:
+    """Statistics of an update's observations reach actor, critic and the published policy when it is complete."""
+    bench, trainer = make()
+    actor = SyntheticActor(bench)
+    chunk = actor.chunk([20, 20, 20, 20])
+    rows = np.concatenate([chunk.columns["obs/state"]]).astype(np.float64)
+    bench.put(chunk)
+    trainer.advance()
+    expected = rows.sum(0) / 81  # one pseudo row of zeros
+    mean = bench.published.state["body.encoder.encoders.0.normalizer.mean"]
+    np.testing.assert_allclose(expected, mean, rtol=1e-5)
+    state = trainer.network.state_dict()
+    critic = state["critic.body.encoder.encoders.0.normalizer.mean"]
+    assert torch.equal(mean, critic)
+    assert torch.equal(mean, state["policy.body.encoder.encoders.0.normalizer.mean"])
+
+
+def test_interrupted_training_equals_uninterrupted_training() -> None:
+    """Five updates equal two, a save to a file, a new trainer, and three more, to the last bit."""
+    results = []
+    for interrupted in (False, True):
+        bench, trainer = make()
+        actor = SyntheticActor(bench)
+        for _ in range(2):
+            bench.put(actor.chunk([20, 20, 20, 10]))
+            trainer.advance()
+        if interrupted:
+            file = io.BytesIO()
+            torch.save(trainer.state_dict(), file)
+            file.seek(0)
+            trainer = PPOTrainer(bench.context(seed=99))
+            trainer.load_state_dict(torch.load(file, weights_only=True))
+            trainer.start()
+        for _ in range(3):
+            bench.put(actor.chunk([20, 20, 20, 10]))
+            trainer.advance()
+        results.append((weights(trainer), trainer.state_dict()))
+    (first, one), (second, two) = results
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
+    assert one["model"]["statistics"]["0"]["m2"].tolist() == two["model"]["statistics"]["0"]["m2"].tolist()
+    assert {key: one[key] for key in one if key != "model"} == {key: two[key] for key in two if key != "model"}
+
+
+def test_an_initial_state_brings_the_networks_alone() -> None:
+    """Weights, moments and statistics of another run are taken over; versions, steps and episodes count from 0."""
+    bench, trainer = make()
+    feed(bench, SyntheticActor(bench), 2, trainer)
+    _, other = make()
+    other.load_initial_state(trainer.state_dict())
+    assert all(torch.equal(value, weights(other)[name]) for name, value in weights(trainer).items())
+    assert (other.version, other.get_step, other.episodes) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("changes", [{"network": {"hidden_units": 24}}, {"hyper": {"shared_critic": True}}])
+def test_the_state_of_other_settings_is_refused(changes: dict[str, Any]) -> None:
+    """A checkpoint of another network is an error that says so, without a traceback."""
+    _, trainer = make()
+    _, other = make(**changes)
+    with pytest.raises(UserError, match="does not fit the run file"):
+        other.load_state_dict(trainer.state_dict())
+    with pytest.raises(UserError, match="does not fit the run file"):
+        other.load_state_dict({"format": 1})
+
+
+def test_schedules_follow_the_steps() -> None:
+    """Learning rate, epsilon and beta fall over max_steps to their floors, and are reported."""
+    bench, trainer = make(max_steps=140, hyper={"epsilon": 0.3, "beta": 0.01})
+    bench.put(SyntheticActor(bench).chunk([20, 20, 20, 10]))
+    trainer.advance()
+    values = {name: bench.stats.summary(f"Policy/{name}") for name in ("Learning Rate", "Epsilon", "Beta")}
+    means = {name: summary.mean for name, summary in values.items() if summary is not None}
+    assert means == pytest.approx({"Learning Rate": 5e-4, "Epsilon": 0.2, "Beta": 0.005}, rel=0.01)
+
+
+def test_training_ends_at_max_steps() -> None:
+    """Behind max_steps there is no update; what was collected is dropped when training is finished."""
+    bench, trainer = make(max_steps=100)
+    actor = SyntheticActor(bench)
+    for _ in range(10):
+        bench.put(actor.chunk([20]))
+        trainer.advance()
+    assert not trainer.should_still_train
+    assert trainer.version == 1
+    trainer.finish()
+    books = bench.ledger.books("Continuous")
+    assert (books.trained, dict(books.dropped), books.queued) == (80, {"not_training": 120}, 0)
+
+
+def test_inference_publishes_and_counts_but_does_not_learn() -> None:
+    """Without training steps are dropped at once, episodes are counted."""
+    bench, _ = make()
+    bench.published = Published()
+    trainer = PPOTrainer(bench.context(is_training=False, publisher=bench.published))
+    trainer.start()
+    episodes = {"episode/return": np.array([3.0], np.float32), "episode/length": np.array([9], np.uint32)}
+    bench.put(SyntheticActor(bench).chunk([20] * 5, episodes=1, columns=episodes))
+    trainer.advance()
+    assert (trainer.version, trainer.episodes, trainer.mean_return()) == (0, 1, 3.0)
+    assert bench.ledger.books("Continuous").dropped == {"not_training": 100}
+
+
+def test_a_reset_of_all_environments_forgets_what_was_collected() -> None:
+    """`end_episode` drops collected steps with a reason and frees credit."""
+    bench, trainer = make()
+    bench.put(SyntheticActor(bench).chunk([20, 20]))
+    trainer.advance()
+    trainer.end_episode()
+    assert bench.ledger.books("Continuous").dropped == {"reset": 40}
+    assert bench.behavior.queue.unsettled_steps == 0
+
+
+def test_summaries_have_the_known_names() -> None:
+    """TensorBoard names are those of ML-Agents; the step is the multiple of summary_freq that was crossed."""
+    written: list[tuple[int, set[str]]] = []
+
+    class Writer:
+        def write(self, category: str, summaries: Any, step: int) -> None:
+            written.append((step, set(summaries)))
+
+        def write_text(self, category: str, title: str, text: str, step: int) -> None: ...
+
+        def close(self) -> None: ...
+
+    bench, _ = make(summary_freq=100)
+    bench.stats._writers.append(Writer())
+    trainer = PPOTrainer(bench.context())
+    trainer.start()
+    episodes = {"episode/return": np.array([3.0], np.float32), "episode/length": np.array([9], np.uint32)}
+    actor = SyntheticActor(bench)
+    for _ in range(12):
+        bench.put(actor.chunk([20], episodes=1, columns=episodes))
+        trainer.advance()
+    assert [step for step, _ in written] == [100, 200]
+    assert written[1][1] >= {
+        "Losses/Policy Loss",
+        "Losses/Value Loss",
+        "Policy/Entropy",
+        "Policy/Learning Rate",
+        "Policy/Epsilon",
+        "Policy/Beta",
+        "Policy/Extrinsic Reward",
+        "Policy/Extrinsic Value Estimate",
+        "Environment/Cumulative Reward",
+        "Environment/Episode Length",
+        "Rollcast/Policy Lag",
+    }
+
+
+def test_checkpoints_follow_their_interval() -> None:
+    """A model is saved whenever the steps cross a multiple of checkpoint_interval."""
+    saved: list[int] = []
+
+    class Saver:
+        def save(self, trainer: Any) -> None:
+            saved.append(trainer.get_step)
+
+    bench, _ = make(checkpoint_interval=100)
+    trainer = PPOTrainer(bench.context(saver=Saver()))
+    trainer.start()
+    actor = SyntheticActor(bench)
+    for _ in range(16):
+        bench.put(actor.chunk([20]))
+        trainer.advance()
+    assert saved == [100, 200, 300]
+
+
+def test_names_of_the_documents() -> None:
+    """The trainer answers to the names that ML-Agents' documents give it."""
+    bench, trainer = make()
+    assert trainer.brain_name == "Continuous"
+    assert trainer.trainer_settings is bench.behavior.settings
+    assert trainer.get_policy("Continuous?team=1") is trainer.policies["Continuous"] is trainer.policy
+    assert trainer.trajectory_queues == [bench.behavior.queue]
+    assert trainer.policy_queues == [bench.published]
+    assert trainer.stats_reporter is bench.stats
+    assert (trainer.get_max_steps, trainer.threaded, trainer.is_training) == (100_000, False, True)
+    feed(bench, SyntheticActor(bench), 1, trainer)
+    assert trainer.collected_rewards.keys() == {"extrinsic"}

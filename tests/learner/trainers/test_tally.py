@@ -1,0 +1,88 @@
+"""Episodes and statistics records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from rollcast.enums import Purpose, StatAggregation
+from rollcast.trajectories import Chunk
+
+from learner.observe.stats import StatsReporter
+from learner.trainers.tally import EpisodeTally
+
+
+def make_chunk(returns: list[float], **columns: Any) -> Chunk:
+    """A chunk with nothing but episodes."""
+    values = {
+        "episode/return": np.array(returns, np.float32),
+        "episode/length": np.full(len(returns), 7, np.uint32),
+        **columns,
+    }
+    return Chunk(episodes=len(returns), columns=values)
+
+
+def mean_of(stats: StatsReporter, key: str) -> float | None:
+    """The mean of a statistic, None if nothing was added."""
+    summary = stats.summary(key)
+    return None if summary is None else summary.mean
+
+
+def test_training_episodes_are_counted_and_the_newest_kept() -> None:
+    """The mean is over the newest episodes; the count over all."""
+    stats = StatsReporter("Test")
+    tally = EpisodeTally(stats, 3, strength=2.0)
+    assert tally.mean() is None
+    tally.add(make_chunk([1.0, 2.0]))
+    tally.add(make_chunk([3.0, 10.0]))
+    assert list(tally.returns) == [2.0, 3.0, 10.0]
+    assert (tally.episodes, tally.mean()) == (4, 5.0)
+    assert mean_of(stats, "Environment/Cumulative Reward") == 4.0
+    assert mean_of(stats, "Environment/Episode Length") == 7.0
+    assert mean_of(stats, "Policy/Extrinsic Reward") == 8.0
+
+
+def test_other_episodes_enter_no_mean() -> None:
+    """Evaluation and demonstration are reported apart."""
+    stats = StatsReporter("Test")
+    tally = EpisodeTally(stats, 3)
+    purposes = np.array([Purpose.EVALUATE, Purpose.TRAIN, Purpose.DEMO], np.uint8)
+    tally.add(make_chunk([100.0, 1.0, 100.0], **{"episode/purpose": purposes}))
+    assert (tally.episodes, tally.mean()) == (1, 1.0)
+    assert mean_of(stats, "Environment/Cumulative Reward") == 1.0
+    assert mean_of(stats, "Evaluation/Cumulative Reward") == 100.0
+
+
+def test_groups_and_infos_are_reported() -> None:
+    """Group returns have a statistic of their own and count as extrinsic reward; absent infos (NaN) do not count."""
+    stats = StatsReporter("Test")
+    columns = {
+        "episode/group_return": np.array([5.0, 7.0], np.float32),
+        "info/goals": np.array([np.nan, 3.0], np.float32),
+    }
+    EpisodeTally(stats, 3).add(make_chunk([1.0, 1.0], **columns))
+    assert mean_of(stats, "Environment/Group Cumulative Reward") == 6.0
+    assert mean_of(stats, "Policy/Extrinsic Reward") == 7.0
+    assert mean_of(stats, "Environment/goals") == 3.0
+
+
+def test_records_of_the_environment_are_passed_on() -> None:
+    """Each record goes to its key with its aggregation."""
+    stats = StatsReporter("Test")
+    columns: dict[str, Any] = {
+        "stat/key": np.array([1, 0, 1], np.uint32),
+        "stat/value": np.array([1.0, 5.0, 2.0], np.float32),
+        "stat/aggregation": np.array([StatAggregation.SUM, StatAggregation.UNSPECIFIED, StatAggregation.SUM], np.uint8),
+    }
+    EpisodeTally(stats, 3).add(Chunk(columns=columns, stat_keys=("speed", "goals")))
+    goals = stats.summary("goals")
+    assert goals is not None
+    assert (mean_of(stats, "speed"), goals.value) == (5.0, 3.0)
+
+
+def test_the_tally_survives_a_round_trip() -> None:
+    """Count and kept returns come back."""
+    tally, other = EpisodeTally(StatsReporter("Test"), 3), EpisodeTally(StatsReporter("Test"), 3)
+    tally.add(make_chunk([1.0, 2.5, 3.0, 4.0]))
+    other.load(tally.state_dict())
+    assert (other.episodes, list(other.returns)) == (4, [2.5, 3.0, 4.0])

@@ -1,0 +1,162 @@
+"""The one thread in which all trainers take their turns."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from learner.exits import UserError
+from learner.ingest.behaviors import Behavior
+from learner.trainers.base import Trainer
+from learner.trainers.loop import TrainerLoop
+from learner.trainers.registry import build
+from learner.trainers.requests import RequestsClosedError
+from tests.learner.trainers.in_process import Bench, make_bench
+from tests.learner.trainers.synthetic import CONTINUOUS, SyntheticActor
+
+SETTINGS = {
+    "trainer_type": "ppo",
+    "hyperparameters": {"buffer_size": 60, "batch_size": 16, "num_epoch": 1},
+    "network_settings": {"hidden_units": 8},
+    "time_horizon": 20,
+    "max_steps": 1000,
+}
+LONG_SECONDS = 30.0  # after this a test has failed; never reached otherwise
+
+
+class Running:
+    """A loop in a thread, with everything around it.
+
+    Attributes:
+        failures: what ended the loop.
+    """
+
+    def __init__(self, make: Callable[[Bench], Trainer] | None = None) -> None:
+        self.bench = make_bench(SETTINGS, CONTINUOUS)
+        self.failures: list[BaseException] = []
+        self.turns = 0
+        self._make = make
+        self.loop = TrainerLoop(
+            self.bench.table, self._build, on_failure=self.failures.append, after_turn=self._after_turn
+        )
+        self.thread = threading.Thread(target=self.loop.run, daemon=True)
+
+    def _build(self, behavior: Behavior) -> Trainer:
+        assert behavior is self.bench.behavior
+        return build(self.bench.context()) if self._make is None else self._make(self.bench)
+
+    def _after_turn(self) -> None:
+        self.turns += 1
+
+    def ask(self, call: Callable[[], Any]) -> Any:
+        """Runs a call in the loop's thread."""
+        return self.loop.submit(call).result(LONG_SECONDS)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Waits for a condition, looked at in the loop's thread."""
+        end = time.monotonic() + LONG_SECONDS
+        while not self.ask(condition):
+            assert time.monotonic() < end, self.failures
+            time.sleep(0.01)
+
+
+@contextmanager
+def running(make: Callable[[Bench], Trainer] | None = None) -> Iterator[Running]:
+    """Runs a loop; whatever happens it is stopped, and must end."""
+    parts = Running(make)
+    parts.thread.start()
+    try:
+        yield parts
+    finally:
+        parts.loop.stop()
+        parts.thread.join(LONG_SECONDS)
+        assert not parts.thread.is_alive()
+
+
+def send(bench: Bench, chunks: int = 4) -> None:
+    """Puts chunks of 20 steps into the queue; four make an update."""
+    actor = SyntheticActor(bench)
+    for _ in range(chunks):
+        bench.put(actor.chunk([20]))
+
+
+def test_a_declared_behavior_gets_a_trainer_that_trains() -> None:
+    """A behavior leads to a published policy, and its chunks to a new version."""
+    with running() as parts:
+        parts.until(lambda: "Continuous" in parts.loop.trainers)
+        assert parts.bench.published.progress[0].version == 0
+        parts.ask(lambda: send(parts.bench))
+        parts.until(lambda: parts.loop.trainers["Continuous"].version == 1)
+        assert parts.turns > 0
+    assert parts.failures == []
+
+
+def test_a_paused_loop_takes_no_turns_but_answers() -> None:
+    """While paused nothing is trained and requests are answered; afterwards training goes on."""
+    with running() as parts:
+        parts.until(lambda: "Continuous" in parts.loop.trainers)
+        parts.loop.pause().result(LONG_SECONDS)
+        parts.loop.pause().result(LONG_SECONDS)
+        assert parts.loop.is_paused
+        parts.ask(lambda: send(parts.bench))
+        for _ in range(5):
+            assert parts.ask(lambda: parts.bench.behavior.queue.queued_chunks) == 4
+        parts.loop.resume().result(LONG_SECONDS)
+        parts.until(lambda: parts.loop.trainers["Continuous"].version == 1)
+    assert parts.failures == []
+
+
+def test_a_finished_behavior_is_taken_off_the_books() -> None:
+    """Behind max_steps the behavior is no longer trained, nothing stays queued, and the loop says that it is finished."""
+    with running() as parts:
+        parts.until(lambda: "Continuous" in parts.loop.trainers)
+        assert not parts.loop.is_finished
+        while not parts.ask(lambda: parts.loop.is_finished):
+            parts.ask(lambda: send(parts.bench))
+        books = parts.bench.ledger.books("Continuous")
+        assert not parts.bench.behavior.training
+        assert books.balanced
+        assert books.queued == 0
+        assert books.dropped["not_training"] > 0
+    assert parts.failures == []
+
+
+def test_a_trainer_that_raises_is_reported() -> None:
+    """The error reaches whoever started the loop, the thread ends, and later requests are refused at once."""
+
+    def broken(bench: Bench) -> Trainer:
+        trainer = build(bench.context())
+        trainer.train = lambda: 1 // 0  # type: ignore[method-assign,assignment]
+        return trainer
+
+    with running(broken) as parts:
+        parts.until(lambda: "Continuous" in parts.loop.trainers)
+        send(parts.bench)
+        parts.thread.join(LONG_SECONDS)
+        assert [type(error) for error in parts.failures] == [ZeroDivisionError]
+        with pytest.raises(RequestsClosedError):
+            parts.ask(lambda: None)
+
+
+def test_a_trainer_that_cannot_be_built_is_reported() -> None:
+    """Settings that do not fit the behavior end the run with their message, not in silence."""
+    bench = make_bench({**SETTINGS, "reward_signals": {"curiosity": {}}}, CONTINUOUS)
+    with running(lambda _: build(bench.context())) as parts:
+        parts.thread.join(LONG_SECONDS)
+    assert isinstance(parts.failures[0], UserError)
+    assert "curiosity" in str(parts.failures[0])
+
+
+def test_a_failing_request_does_not_end_the_loop() -> None:
+    """A checkpoint that cannot be written is the business of whoever asked for it."""
+    with running() as parts:
+        future = parts.loop.submit(lambda: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            future.result(LONG_SECONDS)
+        assert parts.ask(lambda: 5) == 5
+    assert parts.failures == []

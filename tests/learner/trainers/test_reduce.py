@@ -1,0 +1,75 @@
+"""Everything that several learners would combine passes one interface."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import torch
+from torch import Tensor
+
+from learner.trainers.ppo.trainer import PPOTrainer
+from learner.trainers.reduce import SingleLearner
+from tests.learner.trainers.in_process import make_bench
+from tests.learner.trainers.synthetic import CONTINUOUS, SyntheticActor
+
+SETTINGS = {
+    "trainer_type": "ppo",
+    "hyperparameters": {"buffer_size": 60, "batch_size": 16, "num_epoch": 2},
+    "network_settings": {"hidden_units": 8, "normalize": True},
+    "time_horizon": 20,
+}
+
+
+class Counting(SingleLearner):
+    """One learner that counts what it combines, and can say no."""
+
+    def __init__(self, *, is_ready: bool = True) -> None:
+        self.calls: Counter[str] = Counter()
+        self._is_ready = is_ready
+
+    def gradients(self, gradient: Tensor) -> None:
+        """Counts."""
+        self.calls["gradients"] += 1
+
+    def sums(self, values: Tensor) -> Tensor:
+        """Counts."""
+        self.calls["sums"] += 1
+        return values
+
+    def moments(self, batch: Tensor) -> Tensor:
+        """Counts."""
+        self.calls["moments"] += 1
+        return batch
+
+    def all_agree(self, vote: bool) -> bool:
+        """Lets no update begin that another learner is not ready for."""
+        return vote and self._is_ready
+
+
+def run_update(reduce: Counting) -> PPOTrainer:
+    """Feeds enough for one update."""
+    bench = make_bench(SETTINGS, CONTINUOUS)
+    trainer = PPOTrainer(bench.context(reduce=reduce))
+    trainer.start()
+    bench.put(SyntheticActor(bench).chunk([20] * 4))
+    trainer.advance()
+    return trainer
+
+
+def test_gradients_moments_and_sums_pass_it() -> None:
+    """Each gradient step, the moments of the advantages and of each normalized observation."""
+    reduce = Counting()
+    trainer = run_update(reduce)
+    assert reduce.calls == {"gradients": trainer.optimizer_steps, "sums": 2, "moments": 1}
+
+
+def test_an_update_waits_for_all_learners() -> None:
+    """A learner whose buffer is full waits until the others are ready too."""
+    assert run_update(Counting(is_ready=False)).version == 0
+
+
+def test_one_learner_changes_nothing() -> None:
+    """With one learner the interface is the identity."""
+    single, values = SingleLearner(), torch.randn(3)
+    assert single.sums(values) is single.moments(values) is values
+    assert (single.all_agree(True), single.any_agrees(False)) == (True, False)

@@ -6,6 +6,7 @@
 #   WHEELS       a folder of wheels to look in first; with PIP_NO_INDEX=1 in the environment, the only place
 #   SEED         the seed of the demo
 #   PYTEST       arguments for pytest, as in: make test PYTEST='-q -k ledger'
+#   BENCH        arguments for the bench, as in: make bench BENCH='--rounds 1 --skip sf'
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -13,13 +14,14 @@ TORCH_INDEX ?=
 WHEELS ?=
 SEED ?= 1
 PYTEST ?=
+BENCH ?=
 
 PY := $(VENV)/bin/python
 PIP_INSTALL := $(PY) -m pip install --quiet -c constraints.txt $(if $(WHEELS),--find-links '$(WHEELS)')
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lint types imports test demo generate format clean distclean
+.PHONY: help venv lint types imports test bench demo generate format clean distclean
 
 help: ## print this
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +51,9 @@ imports: venv ## check which package imports which
 
 test: venv lint types imports ## run every check and every test
 	$(PY) -m pytest $(PYTEST)
+
+bench: venv ## compare with other trainers and with this machine's limits
+	@$(PY) -m tests.bench $(BENCH)
 
 demo: venv ## train CartPole here: a learner and two actors (SEED=1)
 	@$(PY) deploy/demo.py --seed $(SEED)

@@ -1,0 +1,109 @@
+"""The command line of the bench: `python -m tests.bench`, and `python -m tests.bench profile`."""
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from tests.bench import report
+from tests.bench.limit_runs import limits
+from tests.bench.measurement import Contestant, MeasurementFailed, Series
+from tests.bench.peer_sample_factory import SampleFactory
+from tests.bench.peer_sb3 import StableBaselines3
+from tests.bench.rollcast_run import Rollcast
+from tests.bench.rounds import measure
+from tests.bench.table import render
+from tests.bench.workplace import Workplace
+
+INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command and returns its exit status."""
+    options = _parser().parse_args(arguments)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    workplace = Workplace() if options.out is None else Workplace(options.out.resolve())
+    try:
+        return _profile(options, workplace) if options.command == "profile" else _bench(options, workplace)
+    except MeasurementFailed as failure:
+        print(f"error: {failure}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    finally:
+        workplace.clean()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench",
+        description="Trains CartPole with Rollcast and with other trainers, measures the limits of this machine, and "
+        "compares. It takes about two minutes a round; nothing else should run meanwhile.",
+    )
+    parser.add_argument("command", nargs="?", choices=("all", "profile"), default="all", help="default: all")
+    parser.add_argument("--rounds", type=_positive, default=3, help="how often each is measured (default: 3)")
+    parser.add_argument("--actors", type=_positive, default=1, help="actor processes of Rollcast (default: 1)")
+    parser.add_argument("--envs", type=_positive, default=16, help="environments of each actor (default: 16)")
+    parser.add_argument("--seconds", type=float, default=40.0, help="how long Sample Factory trains (default: 40)")
+    parser.add_argument("--limit-seconds", type=float, default=3.0, help="for each part of a limit (default: 3)")
+    parser.add_argument(
+        "--skip", action="append", default=[], metavar="NAME", choices=("rollcast", "sb3", "sf", "limits"),
+        help="leave out rollcast, sb3, sf or limits; may be repeated",
+    )  # fmt: skip
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where results go (default: results/bench)")
+    return parser
+
+
+def _bench(options: argparse.Namespace, workplace: Workplace) -> int:
+    facts = report.machine()
+    _tell(f"{facts['processor']}, {facts['cores']} cores, Python {facts['python']}")
+    results: dict[str, Series] = {}
+    try:
+        measure(_contestants(options, workplace), options.rounds, results, _tell)
+    finally:
+        if any(series.rounds for series in results.values()):
+            print(f"\n{render(results)}")
+            given = {name: value for name, value in vars(options).items() if name not in ("command", "out")}
+            report.write(workplace.result, report.document(results, facts, given))
+            _tell(f"all figures are in {workplace.result}")
+    return 0 if not any(series.failures for series in results.values()) else 1
+
+
+def _contestants(options: argparse.Namespace, workplace: Workplace) -> list[Contestant]:
+    trainings: list[Contestant] = [
+        Rollcast(workplace, actors=options.actors, envs=options.envs),
+        StableBaselines3(workplace),
+        SampleFactory(workplace, options.seconds),
+    ]
+    chosen = [contestant for contestant in trainings if contestant.name not in options.skip]
+    if "limits" not in options.skip:
+        chosen += limits(workplace, envs=options.envs, seconds=options.limit_seconds)
+    return chosen
+
+
+def _profile(options: argparse.Namespace, workplace: Workplace) -> int:
+    from tests.bench.profiling import profile
+
+    print(profile(workplace, actors=options.actors, envs=options.envs))
+    return 0
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {number}")
+    return number
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    del number, frame
+    raise KeyboardInterrupt

@@ -1,0 +1,59 @@
+"""The limits as contestants: each in a process of its own, so that none disturbs another."""
+
+import json
+import sys
+
+from tests.bench.measurement import Figures
+from tests.bench.processes import Child
+from tests.bench.workplace import Workplace
+
+LIMIT_RUN_SECONDS = 120.0
+EPOCHS = 4
+"""As in the run file: a step goes through the network this many times."""
+BATCH_SIZES = (256, 1024)
+"""Of the run file, and of Sample Factory."""
+CARTPOLE_STEP_BYTES = 16 + 4 + 4 + 4
+"""Observation, action, log-probability and reward of one step, as they travel."""
+
+
+class Limit:
+    """One module of `tests.bench.limits`, which prints one line of JSON.
+
+    Args:
+        workplace: where logs go.
+        name: of the module.
+        title: of the table.
+        arguments: for the module.
+    """
+
+    def __init__(self, workplace: Workplace, name: str, title: str, arguments: tuple[str, ...]) -> None:
+        self.name = name
+        self.title = title
+        self._workplace = workplace
+        self._arguments = arguments
+
+    def prepare(self) -> None:
+        """Nothing to do."""
+
+    def measure(self, round_index: int) -> Figures:
+        """Runs the module once."""
+        command = [sys.executable, "-m", f"tests.bench.limits.{self.name}", *self._arguments]
+        with Child(self.title, command, self._workplace.log(f"{self.name}-{round_index}")) as child:
+            child.wait_for_success(LIMIT_RUN_SECONDS)
+            values = json.loads(child.log().strip().splitlines()[-1])
+        return Figures({name: float(value) for name, value in values.items()})
+
+
+def limits(workplace: Workplace, *, envs: int, seconds: float) -> list[Limit]:
+    """Returns all limits.
+
+    Args:
+        workplace: where logs go.
+        envs: environments of the one actor process.
+        seconds: how long each part of a limit is measured.
+    """
+    return [
+        Limit(workplace, "stepping", f"stepping {envs} environments", (str(envs), str(seconds))),
+        Limit(workplace, "minibatches", "minibatches", (str(seconds), *map(str, BATCH_SIZES))),
+        Limit(workplace, "upload", "upload", (str(seconds),)),
+    ]

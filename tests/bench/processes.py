@@ -1,0 +1,134 @@
+"""Child processes that leave nothing behind."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.bench.measurement import MeasurementFailed
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+END_SECONDS = 10.0
+"""How long a child may take to end in good order before it is killed."""
+_POLL_SECONDS = 0.05
+_LOG_LINES = 12
+
+
+class Child:
+    """A process in a process group of its own, with its output in a file.
+
+    A terminal's Ctrl-C does not reach it; `end` does, for it and for everything that it started and that stayed in its
+    group. Use it in a `with` block.
+
+    Args:
+        name: For messages.
+        command: Program and arguments.
+        log: Where its output goes, both streams; overwritten.
+        environment: Added to this process's environment.
+    """
+
+    def __init__(
+        self, name: str, command: Sequence[str | Path], log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.name = name
+        self._log = log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [str(part) for part in command],
+                cwd=REPOSITORY,
+                env=os.environ | {"PYTHONUNBUFFERED": "1"} | dict(environment or {}),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Its id, and that of its group."""
+        return self._process.pid
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+
+    def log(self) -> str:
+        """Returns what it has written so far."""
+        return self._log.read_text(encoding="utf-8", errors="replace")
+
+    def is_running(self) -> bool:
+        """Says whether it has not ended yet."""
+        return self._process.poll() is None
+
+    def wait(self, timeout_seconds: float) -> int:
+        """Waits for its end and returns its exit status.
+
+        Raises:
+            MeasurementFailed: it did not end in time.
+        """
+        try:
+            return self._process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            raise self.failed(f"did not end within {timeout_seconds:.0f} s") from None
+
+    def wait_for_success(self, timeout_seconds: float) -> None:
+        """Waits for its end.
+
+        Raises:
+            MeasurementFailed: it did not end in time, or its exit status is not 0.
+        """
+        status = self.wait(timeout_seconds)
+        if status:
+            raise self.failed(f"ended with exit status {status}")
+
+    def wait_until(self, is_true: Callable[[], bool], what: str, timeout_seconds: float) -> None:
+        """Waits until something is true of a running child.
+
+        Raises:
+            MeasurementFailed: it ended before, or it took too long.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        while not is_true():
+            if not self.is_running():
+                raise self.failed(f"ended with exit status {self._process.returncode} before {what}")
+            if time.monotonic() > deadline:
+                raise self.failed(f"took longer than {timeout_seconds:.0f} s until {what}")
+            time.sleep(_POLL_SECONDS)
+
+    def failed(self, what: str) -> MeasurementFailed:
+        """Returns an error that shows the end of the log."""
+        lines = self.log().strip().splitlines()[-_LOG_LINES:]
+        shown = "".join(f"\n    {line}" for line in lines)
+        return MeasurementFailed(f"{self.name} {what}; the end of {self._log}:{shown or ' nothing'}")
+
+    def end(self) -> None:
+        """Ends the whole group, in good order if it can; nothing of it is left afterwards."""
+        deadline = time.monotonic() + END_SECONDS
+        try:
+            self._signal(signal.SIGTERM)
+            while self._is_group_alive() and time.monotonic() < deadline:
+                time.sleep(_POLL_SECONDS)
+        finally:  # a second Ctrl-C ends the waiting, not the ending
+            self._signal(signal.SIGKILL)
+            self._process.wait()
+
+    def _is_group_alive(self) -> bool:
+        self._process.poll()  # a child that ended but was not waited for would count as alive
+        return self._signal(0)
+
+    def _signal(self, number: int) -> bool:
+        """Signals the group and says whether there was one."""
+        try:
+            os.killpg(self.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True

@@ -1,0 +1,66 @@
+"""Children end with everything that they started."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.bench.measurement import MeasurementFailed
+from tests.bench.processes import Child
+
+STUBBORN_FAMILY = """
+import os, signal, sys, time
+if os.fork() == 0:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print("child", os.getpid(), flush=True)
+time.sleep(600)
+"""
+
+
+def is_alive(pid: int) -> bool:
+    """Says whether a process exists and is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_grandchild_that_ignores_sigterm_ends_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole group is ended, by force if need be."""
+    monkeypatch.setattr("tests.bench.processes.END_SECONDS", 0.2)
+    with Child("family", [sys.executable, "-c", STUBBORN_FAMILY], tmp_path / "log") as child:
+        child.wait_until(lambda: "child" in child.log(), "the fork", 30)
+        grandchild = int(child.log().split()[1])
+        assert is_alive(grandchild)
+    deadline = time.monotonic() + 10
+    while is_alive(grandchild) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not is_alive(grandchild)
+    assert not is_alive(child.pid)
+
+
+def test_a_failure_shows_the_end_of_the_log(tmp_path: Path) -> None:
+    """Whoever reads the message need not look for the log to know what happened."""
+    command = [sys.executable, "-c", "print('what went wrong'); raise SystemExit(3)"]
+    with (
+        Child("the thing", command, tmp_path / "log") as child,
+        pytest.raises(MeasurementFailed, match=r"the thing ended with exit status 3[^$]*what went wrong"),
+    ):
+        child.wait_for_success(30)
+
+
+def test_an_early_end_is_not_waited_for(tmp_path: Path) -> None:
+    """A child that ends before what is awaited fails at once, not at the end of the time."""
+    with (
+        Child("the thing", [sys.executable, "-c", ""], tmp_path / "log") as child,
+        pytest.raises(MeasurementFailed, match="ended with exit status 0 before it listened"),
+    ):
+        child.wait_until(lambda: False, "it listened", 600)
+
+
+def test_children_are_in_no_group_of_the_terminal(tmp_path: Path) -> None:
+    """A terminal's Ctrl-C goes to the harness alone, which then ends its children in order."""
+    with Child("the thing", [sys.executable, "-c", "import time; time.sleep(600)"], tmp_path / "log") as child:
+        assert os.getpgid(child.pid) == child.pid

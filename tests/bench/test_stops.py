@@ -1,0 +1,34 @@
+"""Profiles are read by stop."""
+
+import cProfile
+import json
+from pathlib import Path
+
+import pytest
+from rollcast.specs import BehaviorSpec
+
+from tests.bench.stops import OTHER, shares, stop_of
+from tests.protos.builders import CARTPOLE
+
+
+def test_time_in_libraries_belongs_to_whoever_called_them(tmp_path: Path) -> None:
+    """Work of protobuf on behalf of the contract counts as the contract's, that of a test as nobody's."""
+    profile = cProfile.Profile()
+
+    def work() -> None:
+        for _ in range(200):
+            BehaviorSpec.from_message(CARTPOLE.to_message())
+        json.dumps(list(range(20_000)))
+
+    profile.runcall(work)
+    profile.dump_stats(tmp_path / "profile")
+    found = shares(tmp_path / "profile")
+    assert sum(found.stops.values()) == pytest.approx(found.seconds)
+    assert set(found.stops) == {"3 encode, decode", OTHER}
+    assert all(seconds > 0 for seconds in found.stops.values())
+
+
+def test_functions_outside_the_packages_have_no_stop() -> None:
+    """Neither tests nor libraries are on the way of a step."""
+    assert stop_of((__file__, 1, "work")) is None
+    assert stop_of((json.__file__, 1, "dumps")) is None

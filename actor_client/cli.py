@@ -49,6 +49,14 @@ def build_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code."""
     try:
+        return _run(arguments)
+    except BrokenPipeError:  # the reader of our output has gone, as in `... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is left to be written at exit
+        return ExitCode.OK
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
         parser = build_parser()
         parsed = parser.parse_args(arguments)
         if parsed.version:
@@ -63,8 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt:  # before the signal handlers were in place
         return ExitCode.INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has gone, as in `... | head`
-        return ExitCode.OK
+    finally:
+        sys.stdout.flush()  # at exit nobody could catch what it raises
 
 
 def _add_gym(parser: argparse.ArgumentParser) -> None:

@@ -53,6 +53,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # gRPC has lines of its own for what is said here in better words. Set before gRPC is loaded.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
+        return _run(arguments)
+    except BrokenPipeError:  # the reader of our output has gone, as in `... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is left to be written at exit
+        return ExitCode.OK
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
         parser = build_parser()
         parsed = parser.parse_args(arguments)
         if parsed.version:
@@ -67,8 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"  {line}", file=sys.stderr)
         print(f"error: {error.message}", file=sys.stderr)
         return error.exit_code
-    except BrokenPipeError:  # the reader of our output has gone, as in `... | head`
-        return ExitCode.OK
+    finally:
+        sys.stdout.flush()  # at exit nobody could catch what it raises
 
 
 def _add_settings_arguments(parser: argparse.ArgumentParser) -> None:

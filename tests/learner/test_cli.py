@@ -1,0 +1,158 @@
+"""The command line: what it answers without torch, and how it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from learner.cli import main
+from learner.exits import ExitCode
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMANDS = ("serve", "check-config", "status", "pause", "resume", "save", "drain", "healthcheck")
+OPERATORS = COMMANDS[2:]
+NOBODY = "127.0.0.1:1"
+
+
+@pytest.fixture
+def run_file(tmp_path: Path) -> Path:
+    """A run file with one behavior."""
+    path = tmp_path / "run.yaml"
+    path.write_text(
+        "behaviors:\n  Walker:\n    trainer_type: ppo\n    max_steps: 100\n    hyperparameters:\n      buffer_size: 2000\n"
+    )
+    return path
+
+
+def test_help_names_commands_and_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever asks for help sees each command, and what each exit code means."""
+    with pytest.raises(SystemExit) as caught:
+        main(["--help"])
+    assert caught.value.code == 0
+    said = capsys.readouterr().out
+    assert all(f"\n    {command}" in said for command in COMMANDS)
+    assert all(f"{code.value:3d}  {code.help}" in said for code in ExitCode)
+
+
+def test_no_command_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """A bare call shows the help and fails, for scripts that forgot something."""
+    assert main([]) == ExitCode.USAGE
+    assert "rollcast-learner" in capsys.readouterr().out
+
+
+def test_versions(capsys: pytest.CaptureFixture[str]) -> None:
+    """A bug report needs the versions of what matters, and of the protocol."""
+    assert main(["--version"]) == 0
+    said = capsys.readouterr().out
+    assert "protocol 1" in said
+    assert all(f"  {package} " in said for package in ("grpcio", "torch", "onnxruntime"))
+
+
+@pytest.mark.parametrize("arguments", [["serv"], ["serve", "--no-such-flag"], ["status", "--control"]])
+def test_a_wrong_command_line(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    """One line with the fault, and where to look; never argparse's own exit code."""
+    assert main(arguments) == ExitCode.USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert "--help" in line
+
+
+def test_check_config_shows_values_and_sources(capsys: pytest.CaptureFixture[str], run_file: Path) -> None:
+    """Each value stands beside where it came from; a flag and --set win over the file."""
+    arguments = ["check-config", str(run_file), "--seed", "5", "--set", "behaviors.Walker.max_steps=7"]
+    assert main(arguments) == 0
+    said = capsys.readouterr().out
+    lines = {line.split("#")[0].strip(): line.rpartition("#")[2].strip() for line in said.splitlines() if "#" in line}
+    assert lines["seed: 5"] == "--seed"
+    assert lines["max_steps: 7"] == "--set"
+    assert lines["buffer_size: 2000"] == "yaml"
+    assert lines["lease_seconds: 15.0"] == "default"
+
+
+def test_check_config_as_json(capsys: pytest.CaptureFixture[str], run_file: Path) -> None:
+    """Scripts read the bare settings."""
+    assert main(["check-config", str(run_file), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["behaviors"]["Walker"]["hyperparameters"]["buffer_size"] == 2000
+
+
+def test_check_config_says_what_is_not_built(capsys: pytest.CaptureFixture[str], run_file: Path) -> None:
+    """What a start would refuse, the check refuses too."""
+    run_file.write_text(run_file.read_text() + "    self_play: {}\n")
+    assert main(["check-config", str(run_file)]) == ExitCode.RUN_FILE
+    assert "behaviors.Walker.self_play: not built yet" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["serve", "check-config"])
+def test_all_problems_of_a_run_file_are_listed(
+    capsys: pytest.CaptureFixture[str], run_file: Path, command: str
+) -> None:
+    """Several mistakes come at once, with their lines, and the nearest key that exists."""
+    run_file.write_text("behaviors:\n  Walker:\n    max_stesp: 100\nrollcast:\n  adress: x\n")
+    assert main([command, str(run_file)]) == ExitCode.RUN_FILE
+    *details, last = capsys.readouterr().err.splitlines()
+    assert len(details) == 2
+    assert f"{run_file}:3" in details[0]
+    assert "did you mean 'max_steps'?" in details[0]
+    assert "did you mean 'address'?" in details[1]
+    assert last.startswith("error: ")
+    assert "(and 1 more)" in last
+
+
+@pytest.mark.parametrize("command", OPERATORS)
+def test_a_learner_that_does_not_answer(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    """Every operator's command fails with the address that it tried."""
+    assert main([command, "--control", NOBODY]) == ExitCode.UNREACHABLE
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
+    assert line.startswith(f"error: the learner at {NOBODY} did not")
+
+
+@pytest.mark.parametrize("command", OPERATORS)
+def test_no_learner_to_ask(capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str) -> None:
+    """Without an address, and without a run that has one, the command says what to give."""
+    assert main([command, "--results-dir", str(tmp_path)]) == ExitCode.USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert str(tmp_path) in line
+    assert "--control" in line
+
+
+def _python(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_a_missing_extra_is_named(run_file: Path) -> None:
+    """Where torch is not installed, serve says what to install."""
+    result = _python(
+        f"import sys; sys.modules['torch'] = None\nfrom learner.cli import main\nsys.exit(main(['serve', {str(run_file)!r}]))"
+    )
+    assert result.returncode == ExitCode.MISSING_EXTRA, result.stderr
+    assert result.stderr.splitlines() == ["error: serve needs the module 'torch': pip install 'rollcast[learner]'"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--version"], ["check-config"], ["status", "--control", NOBODY], ["healthcheck", "--control", NOBODY]],
+)
+def test_small_commands_need_no_torch(arguments: list[str]) -> None:
+    """Commands that only look answer at once: they never load torch."""
+    result = _python(
+        f"import sys\nfrom learner.cli import main\nmain({arguments!r})\nsys.exit(3 if 'torch' in sys.modules else 0)"
+    )
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("module", ["learner", "actor_client"])
+def test_a_reader_that_leaves(module: str, unbuffered: str) -> None:
+    """`... | head` is no error, whether Python writes at once or when it ends."""
+    command = f"(sleep 0.2; exec {sys.executable} -m {module} --version) | true; echo ${{PIPESTATUS[0]}}"
+    environ = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    result = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False, env=environ)
+    assert (result.stdout, result.stderr) == ("0\n", "")

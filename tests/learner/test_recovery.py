@@ -2,101 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from learner.checkpoints.documents import CheckpointFailed
-from learner.checkpoints.runfolder import RunFolder, open_run_folder
-from learner.checkpoints.store import CheckpointStore, RunState
+from learner.checkpoints.runfolder import open_run_folder
+from learner.checkpoints.store import RunState
 from learner.exits import ExitCode, UserError
-from learner.observe.stats import StatsReporter
-from learner.picture import Picture
-from learner.recovery import CheckpointKeeper
-from learner.settings.run import RunOptions
 from learner.trainers.base import Trainer
-from learner.trainers.context import TrainerContext
-from learner.trainers.ppo.trainer import PPOTrainer
-from learner.training import news_of
-from tests.learner.ingest.parts import NAME, Parts
-from tests.learner.trainers.in_process import Bench, CartPoleActor, Published
-
-SETTINGS: dict[str, Any] = {
-    "hyperparameters": {"batch_size": 64, "buffer_size": 256, "num_epoch": 1},
-    "network_settings": {"hidden_units": 16, "num_layers": 1},
-    "time_horizon": 32,
-}
-OPTIONS = RunOptions.model_validate({"behaviors": {NAME: SETTINGS}})
-
-
-class Start:
-    """One start of a learner without its service: the parts of which a checkpoint is made."""
-
-    def __init__(self, folder: RunFolder, generation: int, seconds: float = 1e-9) -> None:
-        self.parts = Parts(OPTIONS, generation=generation)
-        parts, service = self.parts, OPTIONS.rollcast
-        self.picture = Picture(
-            parts.behaviors, parts.sessions, parts.ledger, service, run_id="run", generation=generation
-        )
-        self.store = CheckpointStore(folder)
-        self.keeper = CheckpointKeeper(
-            self.store,
-            parts.behaviors,
-            parts.sessions,
-            parts.ledger,
-            self.picture,
-            generation=generation,
-            checkpoint_seconds=seconds,
-            extra={"seed": {"run": 5}},
-        )
-
-    def join(self) -> PPOTrainer:
-        """Lets an actor declare the behavior, and makes its trainer."""
-        self.parts.declared(self.parts.open().session)
-        return self.trainer()
-
-    def trainer(self) -> PPOTrainer:
-        """Makes the trainer of the behavior, and lets it begin."""
-        behavior, parts = self.parts.behaviors.all()[0], self.parts
-        bench = Bench(parts.behaviors, behavior, parts.ledger, StatsReporter(NAME))
-        context: TrainerContext = bench.context(publisher=Published(), saver=self.keeper)
-        trainer = PPOTrainer(context)
-        self.keeper.begin(trainer)
-        trainer.start()
-        return trainer
-
-    def train(self, trainer: PPOTrainer, updates: int) -> None:
-        """Takes steps until the trainer has made so many updates."""
-        behavior, parts = self.parts.behaviors.all()[0], self.parts
-        (published,) = trainer.policy_queues
-        assert isinstance(published, Published)
-        bench = Bench(parts.behaviors, behavior, parts.ledger, trainer.stats_reporter, published)
-        actor = CartPoleActor(bench, environments=2)
-        end = trainer.version + updates
-        while trainer.version < end:
-            actor.run(64)
-            trainer.advance()
-        self.picture.note_trainer(behavior, news_of(trainer))
-
-
-@contextmanager
-def opened(results: Path, *, resume: bool = False) -> Iterator[RunFolder]:
-    """The run folder, locked for the time of the block."""
-    with open_run_folder(results, "run", resume=resume) as folder:
-        yield folder
-
-
-def saved(results: Path) -> RunState:
-    """Reads the newest run state."""
-    with opened(results, resume=True) as folder:
-        state = CheckpointStore(folder).load_run_state()
-    assert state is not None
-    return state
+from tests.learner.ingest.parts import NAME
+from tests.learner.starts import Start, opened, saved
 
 
 def test_a_restart_goes_on(tmp_path: Path) -> None:

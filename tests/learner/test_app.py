@@ -1,0 +1,197 @@
+"""A whole learner in this process: how it starts, what it leaves, and why it refuses. Actors are in `tests/e2e`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+import torch
+import yaml
+
+from learner.app import serve
+from learner.checkpoints.documents import read_document
+from learner.exits import ExitCode, UserError
+from learner.observe.address import ADDRESS_FILE, read_addresses
+from learner.settings import LoadedRun, load_run_options
+from tests.learner.ingest.parts import NAME
+from tests.learner.starts import SETTINGS, Start, opened
+
+SECONDS = 60.0
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    """Puts back what a learner sets for its whole process: logs and threads."""
+    root, threads = logging.getLogger(), torch.get_num_threads()
+    handlers, level = root.handlers[:], root.level
+    yield
+    structlog.reset_defaults()
+    logging.captureWarnings(capture=False)
+    root.handlers[:], root.level = handlers, level
+    torch.set_num_threads(threads)
+
+
+def load(results: Path, *, behavior: str = NAME, settings: dict[str, Any] | None = None, **flags: Any) -> LoadedRun:
+    """Settings of a run on free ports that ends soon."""
+    path = results / "run.yaml"
+    document = {"behaviors": {behavior: {"trainer_type": "ppo", **SETTINGS, **(settings or {})}}}
+    path.write_text(yaml.safe_dump({**document, "rollcast": {"address": "127.0.0.1:0"}}))
+    given = {"run_id": "run", "results_dir": str(results), "max_wall_seconds": "0.2", **flags}
+    return load_run_options(path, cli=given)
+
+
+def summary(results: Path) -> dict[str, Any]:
+    """What the last run left for machines."""
+    content: dict[str, Any] = json.loads((results / "run" / "summary.json").read_text())
+    return content
+
+
+def configuration(results: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """The settings that a run kept, and where they came from."""
+    folder = results / "run"
+    document = yaml.safe_load((folder / "configuration.yaml").read_text())
+    return document, json.loads((folder / "configuration_sources.json").read_text())
+
+
+def test_a_run_without_actors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It ends with success when its time is over, leaves a summary, a state and its settings, and no address."""
+    assert serve(load(tmp_path)) == ExitCode.OK
+    assert summary(tmp_path) == {"run_id": "run", "generation": 1, "stop_reason": "max_wall_seconds"}
+    assert "no actor came" in capsys.readouterr().out
+    folder = tmp_path / "run"
+    assert (folder / "run_state.pt").exists()
+    assert not (folder / ADDRESS_FILE).exists()
+    document, sources = configuration(tmp_path)
+    assert document["behaviors"][NAME]["hyperparameters"]["buffer_size"] == 256
+    assert 0 <= document["env_settings"]["seed"] < 10_000
+    assert sources["env_settings.seed"] == "drawn"
+
+
+def test_a_restart_keeps_the_seed_and_counts_generations(tmp_path: Path) -> None:
+    """A drawn seed belongs to the run, not to one start of it; a seed that is set wins."""
+    serve(load(tmp_path))
+    seed = configuration(tmp_path)[0]["env_settings"]["seed"]
+    serve(load(tmp_path, resume="true"))
+    assert configuration(tmp_path)[0]["env_settings"]["seed"] == seed
+    serve(load(tmp_path, resume="auto", seed="12345"))
+    assert configuration(tmp_path)[0]["env_settings"]["seed"] == 12345
+    assert configuration(tmp_path)[1]["env_settings.seed"] == "--seed"
+    assert summary(tmp_path)["generation"] == 3
+
+
+def test_a_signal_ends_it_in_good_order(tmp_path: Path) -> None:
+    """SIGTERM ends the wait at once; the handlers that were there before are back afterwards."""
+    before = signal.getsignal(signal.SIGTERM)
+
+    def send() -> None:
+        deadline = time.monotonic() + SECONDS
+        while read_addresses(tmp_path / "run") is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if signal.getsignal(signal.SIGTERM) is not before:  # else it would end the tests
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    assert serve(load(tmp_path, max_wall_seconds=str(SECONDS))) == ExitCode.OK
+    sender.join()
+    assert summary(tmp_path)["stop_reason"] == "signal"
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_taken_port_leaves_the_run_free(tmp_path: Path) -> None:
+    """The port is named, nothing keeps the folder, and the next attempt needs no flag."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(UserError, match=address) as caught:
+            serve(load(tmp_path, address=address))
+    assert caught.value.exit_code is ExitCode.PORT_IN_USE
+    assert not (tmp_path / "run" / ADDRESS_FILE).exists()
+    assert serve(load(tmp_path)) == ExitCode.OK
+
+
+def test_what_is_not_built_is_refused(tmp_path: Path) -> None:
+    """Features that would be ignored are an error before anything is written."""
+    loaded = load(tmp_path, settings={"self_play": {}, "network_settings": {"memory": {}, "vis_encode_type": "resnet"}})
+    with pytest.raises(UserError, match="not built yet") as caught:
+        serve(loaded)
+    assert caught.value.exit_code is ExitCode.RUN_FILE
+    assert [line.split(":")[0].rpartition(".")[2] for line in caught.value.details] == [
+        *("memory", "vis_encode_type", "self_play")
+    ]
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "abacus"])
+def test_a_device_that_is_not_there(tmp_path: Path, device: str) -> None:
+    """The device is named, with torch's own reason in one line; the run can be started on another."""
+    with pytest.raises(UserError, match=device) as caught:
+        serve(load(tmp_path, torch_device=device))
+    assert caught.value.exit_code is ExitCode.RUN_FILE
+    assert "\n" not in caught.value.message
+    assert serve(load(tmp_path, torch_device="cpu")) == ExitCode.OK
+
+
+def keep_a_run(results: Path) -> Path:
+    """Leaves the state of a run with one behavior and one actor, and returns its file."""
+    with opened(results) as folder:
+        first = Start(folder, 1)
+        trainer = first.join()
+        first.parts.ledger.enqueue(NAME, 7)
+        first.keeper.save_run_state({NAME: trainer})
+        return folder.run_state
+
+
+def test_a_restart_brings_trainers_before_actors(tmp_path: Path) -> None:
+    """The behaviors of the checkpoint have trainers at once, and are saved again whoever comes."""
+    state = keep_a_run(tmp_path)
+    assert serve(load(tmp_path, resume="true", max_wall_seconds="1")) == ExitCode.OK
+    document = read_document(state, "run_state")
+    assert document["generation"] == 2
+    assert list(document["trainers"]) == [NAME]
+    content = summary(tmp_path)
+    assert content["ledger"]["lost"] == {"restart": 7}
+    assert content["ledger"]["unknown"] == 1
+    assert content["onnx_path"] is not None
+
+
+def test_another_network_does_not_fit(tmp_path: Path) -> None:
+    """A run file that was changed against the checkpoint ends the start with its reason, and spoils nothing."""
+    state = keep_a_run(tmp_path)
+    before = state.read_bytes()
+    settings = {"network_settings": {"hidden_units": 24, "num_layers": 1}}
+    with pytest.raises(UserError, match="does not fit the run file") as caught:
+        serve(load(tmp_path, resume="true", settings=settings, max_wall_seconds=str(SECONDS)))
+    assert caught.value.exit_code is ExitCode.BAD_CHECKPOINT
+    assert state.read_bytes() == before
+    assert summary(tmp_path)["stop_reason"] == "trainer_failed"
+
+
+def test_a_behavior_that_is_gone_from_the_run_file(tmp_path: Path) -> None:
+    """A checkpoint with a behavior that the run file no longer has is refused by name."""
+    keep_a_run(tmp_path)
+    with pytest.raises(UserError, match=NAME):
+        serve(load(tmp_path, resume="true", behavior="Another"))
+
+
+def test_a_trainer_that_raises_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unexpected error in the trainer thread is an exit code of its own, and never a silent hang."""
+    state = keep_a_run(tmp_path)
+    before = state.read_bytes()
+
+    def fail(_self: object) -> bool:
+        raise RuntimeError("a fault for this test")
+
+    monkeypatch.setattr("learner.trainers.ppo.trainer.PPOTrainer.advance", fail)
+    assert serve(load(tmp_path, resume="true", max_wall_seconds=str(SECONDS))) == ExitCode.TRAINER_FAILED
+    assert summary(tmp_path)["stop_reason"] == "trainer_failed"
+    assert state.read_bytes() == before, "the last good state stays"

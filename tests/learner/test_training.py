@@ -1,0 +1,105 @@
+"""Trainers are built with everything they need from outside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from learner.exits import ExitCode, UserError
+from learner.publish.store import PolicyStore
+from learner.trainers.base import Trainer
+from learner.training import TrainerFactory, news_of
+from tests.learner.ingest.parts import NAME
+from tests.learner.starts import OPTIONS, Start, opened
+
+
+def make_factory(start: Start, store: PolicyStore, *, seed: int = 3) -> TrainerFactory:
+    """Makes the factory of a start."""
+    return TrainerFactory(
+        OPTIONS,
+        start.store.folder,
+        ledger=start.parts.ledger,
+        store=store,
+        keeper=start.keeper,
+        generation=4,
+        seed=seed,
+        device=torch.device("cpu"),
+    )
+
+
+def build(start: Start, factory: TrainerFactory) -> Trainer:
+    """Builds the trainer of the only behavior, which an actor declared."""
+    return factory.build(start.parts.behaviors.all()[0])
+
+
+def test_a_trainer_publishes_to_the_store(tmp_path: Path) -> None:
+    """Its first policy is there as soon as it starts, with the run's generation."""
+    with opened(tmp_path) as folder:
+        start, store = Start(folder, 4), PolicyStore()
+        start.parts.declared(start.parts.open().session)
+        trainer = build(start, make_factory(start, store))
+        trainer.start()
+        published = store.latest(NAME)
+        assert published is not None
+        assert (published.description.generation, published.description.version) == (4, 0)
+        assert published.description.behavior == NAME
+        store.wakeup.close()
+
+
+def test_its_settings_and_statistics_are_written(tmp_path: Path) -> None:
+    """TensorBoard shows what the behavior was trained with."""
+    with opened(tmp_path) as folder:
+        start, store = Start(folder, 4), PolicyStore()
+        start.parts.declared(start.parts.open().session)
+        factory = make_factory(start, store)
+        trainer = build(start, factory)
+        trainer.stats_reporter.add_stat("Losses/Value Loss", 0.25)
+        factory.close({NAME: trainer})
+        store.wakeup.close()
+        events: Any = EventAccumulator(str(folder.behavior(NAME)))  # type: ignore[no-untyped-call]
+        events.Reload()
+        (loss,) = events.Scalars("Losses/Value Loss")
+        assert loss.value == 0.25
+        assert events.Tags()["tensors"] == ["Hyperparameters"]
+
+
+@pytest.mark.parametrize(("other", "expected"), [(3, True), (4, False)])
+def test_the_seed_decides_the_first_weights(tmp_path: Path, other: int, expected: bool) -> None:
+    """Runs of one seed begin with the same networks."""
+    with opened(tmp_path) as folder:
+        start, store = Start(folder, 1), PolicyStore()
+        start.parts.declared(start.parts.open().session)
+        first, second = (build(start, make_factory(start, store, seed=seed)) for seed in (3, other))
+        ours, theirs = (trainer.get_policy(NAME).state_dict() for trainer in (first, second))
+        assert all(torch.equal(value, theirs[name]) for name, value in ours.items()) is expected
+        store.wakeup.close()
+
+
+def test_an_initial_state_that_is_missing_ends_the_start(tmp_path: Path) -> None:
+    """A run that shall begin with another's networks does not begin with random ones in silence."""
+    with opened(tmp_path) as folder:
+        folder.initialize_from = tmp_path / "another"
+        start, store = Start(folder, 1), PolicyStore()
+        start.parts.declared(start.parts.open().session)
+        with pytest.raises(UserError, match="cannot start from") as caught:
+            build(start, make_factory(start, store))
+        assert caught.value.exit_code is ExitCode.BAD_CHECKPOINT
+        store.wakeup.close()
+
+
+def test_news_are_those_of_the_trainer(tmp_path: Path) -> None:
+    """What the picture shows is read from the trainer, between its turns."""
+    with opened(tmp_path) as folder:
+        start = Start(folder, 1)
+        trainer = start.join()
+        assert news_of(trainer).mean_return is None
+        start.train(trainer, 1)
+        news = news_of(trainer)
+        assert (news.version, news.env_steps_trained) == (1, trainer.steps_trained)
+        assert news.episodes == trainer.episodes > 0
+        assert news.mean_return == trainer.mean_return()
+        assert not news.is_full

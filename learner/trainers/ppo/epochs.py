@@ -70,7 +70,7 @@ def run_epochs(
                 error, worst = _fresh_error(diagnostics.log_ratio, experience.lag, minibatches.order)
             else:
                 losses += terms
-            optimizer.step(loss)
+            optimizer.step(loss.outputs, loss.gradients)
     if losses is None:
         raise ValueError(f"an update needs at least one epoch, got {epochs}")
     return EpochSums(losses, error, worst, diagnostics)

@@ -1,4 +1,4 @@
-"""The PPO loss: one pure function from a minibatch to a loss and what can be said about it.
+"""The PPO loss: one pure function from a minibatch to a loss, its parts, and its gradient at the networks' outputs.
 
 | symbol | shape | meaning |
 |---|---|---|
@@ -6,6 +6,9 @@
 | A | [B, 1] | normalized advantage, mean over signals |
 | R | [B, K] | returns: advantage before normalization + value at the start of the update |
 | log mu | [B, F] or [B, 1] | log-probability recorded by the actor, per factor or of the whole action |
+
+The gradient with respect to log-probabilities and values is two short formulas. Starting the way back there, and not at
+the scalar loss, spares autograd a third of its work on small minibatches. A test compares it with autograd's own.
 """
 
 from __future__ import annotations
@@ -63,7 +66,7 @@ class PPOCoefficients:
 
 
 class PPODiagnostics(NamedTuple):
-    """What the loss was made of.
+    """What the loss was made of, detached.
 
     Attributes:
         policy_loss: scalar.
@@ -78,10 +81,22 @@ class PPODiagnostics(NamedTuple):
     log_ratio: Tensor
 
 
+class PPOLoss(NamedTuple):
+    """The loss as the start of a backward pass: ``torch.autograd.grad(outputs, parameters, gradients)``.
+
+    Attributes:
+        outputs: log-probabilities and values, and with an entropy bonus the entropy.
+        gradients: the loss's derivative with respect to each of them.
+    """
+
+    outputs: tuple[Tensor, ...]
+    gradients: tuple[Tensor, ...]
+
+
 def ppo_loss(
     output: PolicyOutput, values: Tensor, batch: PPOBatch, coefficients: PPOCoefficients, branches: tuple[int, ...]
-) -> tuple[Tensor, PPODiagnostics]:
-    """Computes policy + value * value_loss - beta * entropy (arXiv:1707.06347, equations 7 and 9).
+) -> tuple[PPOLoss, PPODiagnostics]:
+    """Computes policy_loss + value * value_loss - beta * entropy (arXiv:1707.06347, equations 7 and 9).
 
     With ``per_action`` each factor is clipped by itself under the same advantage, and the entropy of a step is the
     mean over its axes plus the sum over its branches, as in ML-Agents. With ``joint`` factors are summed before.
@@ -94,20 +109,28 @@ def ppo_loss(
         branches: number of choices of each discrete branch.
 
     Returns:
-        The scalar loss, and its parts (detached).
+        The loss, ready for the way back, and its parts.
     """
     log_prob = _log_prob(output, batch, coefficients.ratio)
-    with torch.set_grad_enabled(coefficients.beta > 0 and torch.is_grad_enabled()):  # else it is for the record only
+    has_bonus = coefficients.beta > 0
+    with torch.set_grad_enabled(has_bonus and torch.is_grad_enabled()):  # without a bonus it is for the record only
         entropy = _entropy(output, coefficients.ratio, branches)
-    log_ratio = log_prob - batch.log_prob
-    ratio = log_ratio.exp()
-    clipped = ratio.clamp(1.0 - coefficients.epsilon, 1.0 + coefficients.epsilon)
-    policy_loss = -torch.minimum(ratio * batch.advantage, clipped * batch.advantage).mean()
-    value_loss = torch.nn.functional.mse_loss(values, batch.returns)
-    loss = policy_loss + coefficients.value * value_loss
-    if coefficients.beta > 0:
-        loss = loss - coefficients.beta * entropy
-    return loss, PPODiagnostics(policy_loss.detach(), value_loss.detach(), entropy.detach(), log_ratio.detach())
+    with torch.no_grad():
+        log_ratio = log_prob - batch.log_prob
+        ratios = log_ratio.exp()
+        gain = ratios * batch.advantage
+        limit = ratios.clamp_(1.0 - coefficients.epsilon, 1.0 + coefficients.epsilon) * batch.advantage
+        # The smaller of the two counts. d(ratio)/d(log_prob) is the ratio itself; a ratio at its limit has none.
+        to_log_prob = torch.where(gain <= limit, gain, 0.0).mul_(-1.0 / gain.numel())
+        error = values - batch.returns
+        outputs: tuple[Tensor, ...] = (log_prob, values)
+        gradients: tuple[Tensor, ...] = (to_log_prob, error * (2.0 * coefficients.value / error.numel()))
+        if has_bonus:
+            outputs, gradients = (*outputs, entropy), (*gradients, torch.full_like(entropy, -coefficients.beta))
+        diagnostics = PPODiagnostics(
+            -torch.minimum(gain, limit).mean(), error.square().mean(), entropy.detach(), log_ratio
+        )
+    return PPOLoss(outputs, gradients), diagnostics
 
 
 def _log_prob(output: PolicyOutput, batch: PPOBatch, ratio: Ratio) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,11 +52,16 @@ class PPOOptimizer:
         self._step = torch.zeros((), device=self._vector.device)
         self.steps = 0
 
-    def step(self, loss: Tensor) -> None:
-        """Descends the gradient of a scalar loss once."""
-        gradients = torch.autograd.grad(loss, self._parameters)
+    def step(self, outputs: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
+        """Descends once.
+
+        Args:
+            outputs: what the loss was computed from.
+            gradients: the loss's derivative with respect to each of them.
+        """
+        found = torch.autograd.grad(outputs, self._parameters, gradients)
         with torch.no_grad():
-            torch.cat([gradient.reshape(-1) for gradient in gradients], out=self._gradient)
+            torch.cat([gradient.reshape(-1) for gradient in found], out=self._gradient)
             self._reduce.gradients(self._gradient)
             if self._max_grad_norm is not None:
                 norm = torch.linalg.vector_norm(self._gradient)

@@ -68,8 +68,8 @@ def entropies(output: PolicyOutput) -> tuple[float, float]:
 
 @pytest.mark.parametrize("ratio", ["per_action", "joint"])
 @pytest.mark.parametrize("shift", [0.0, 0.1, 1.0])
-def test_the_loss_equals_the_formula(ratio: Ratio, shift: float) -> None:
-    """Clipped surrogate per factor or per action, half the squared error of the values, less beta times the entropy."""
+def test_the_parts_equal_the_formulas(ratio: Ratio, shift: float) -> None:
+    """Clipped surrogate per factor or per action, squared error of the values, entropy."""
     output = make_output()
     batch = make_batch(output, ratio, shift)
     now = log_prob(output, batch)
@@ -79,16 +79,38 @@ def test_the_loss_equals_the_formula(ratio: Ratio, shift: float) -> None:
     surrogate = np.minimum(ratios * advantage, np.clip(ratios, 0.8, 1.2) * advantage).mean()
     error = ((values - batch.returns).numpy() ** 2).mean()
     entropy = entropies(output)[0 if ratio == "per_action" else 1]
-    loss, diagnostics = ppo_loss(output, values, batch, PPOCoefficients(0.2, 0.01, ratio), BRANCHES)
-    assert loss.item() == pytest.approx(-surrogate + 0.5 * error - 0.01 * entropy, rel=1e-4, abs=1e-5)
+    _, diagnostics = ppo_loss(output, values, batch, PPOCoefficients(0.2, 0.01, ratio), BRANCHES)
     assert diagnostics.policy_loss.item() == pytest.approx(-surrogate, rel=1e-4, abs=1e-5)
     assert diagnostics.value_loss.item() == pytest.approx(error, rel=1e-5)
     assert diagnostics.entropy.item() == pytest.approx(entropy, rel=1e-5)
 
 
+@pytest.mark.parametrize("ratio", ["per_action", "joint"])
+@pytest.mark.parametrize("beta", [0.0, 0.05])
+@pytest.mark.parametrize("shift", [0.0, 0.1, 1.0])
+def test_the_gradient_is_that_of_the_scalar_loss(ratio: Ratio, beta: float, shift: float) -> None:
+    """The way back from log-probabilities and values gives what autograd gives from the textbook's scalar."""
+    leaves = [value.requires_grad_() for value in make_output()[:3] if value is not None]
+    output = PolicyOutput(leaves[0], leaves[1], leaves[2], None)
+    batch = make_batch(make_output(), ratio, shift)
+    values = torch.randn(50, 1, generator=torch.Generator().manual_seed(3)).requires_grad_()
+    wanted = [*leaves, values]
+    now = log_prob(output, batch)
+    ratios = ((now if ratio == "per_action" else now.sum(1, keepdim=True)) - batch.log_prob).exp()
+    surrogate = torch.minimum(ratios * batch.advantage, ratios.clamp(0.8, 1.2) * batch.advantage).mean()
+    logits = leaves[2]
+    axes = leaves[1] + 0.5 * np.log(2 * np.pi * np.e)
+    per_step = (axes.mean(1) if ratio == "per_action" else axes.sum(1)) - (logits.exp() * logits).sum(1)
+    scalar = -surrogate + 0.5 * (values - batch.returns).square().mean() - beta * per_step.mean()
+    expected = torch.autograd.grad(scalar, wanted)
+    loss, _ = ppo_loss(output, values, batch, PPOCoefficients(0.2, beta, ratio), BRANCHES)
+    found = torch.autograd.grad(loss.outputs, wanted, loss.gradients)
+    for theirs, ours in zip(expected, found, strict=True):
+        assert torch.allclose(theirs, ours, rtol=1e-4, atol=1e-7)
+
+
 def test_a_ratio_beyond_the_clip_gives_no_gradient() -> None:
     """What has moved far enough in the direction of its advantage is not pushed further; what moved the other way is."""
-    logits = torch.log_softmax(torch.zeros(4, 2), 1).requires_grad_()
     now = float(np.log(0.5))
     batch = PPOBatch(
         None,
@@ -97,10 +119,9 @@ def test_a_ratio_beyond_the_clip_gives_no_gradient() -> None:
         torch.tensor([[1.0], [1.0], [-1.0], [-1.0]]),
         torch.zeros(4, 1),
     )
-    output = PolicyOutput(None, None, logits, None)
+    output = PolicyOutput(None, None, torch.full((4, 2), now), None)
     loss, _ = ppo_loss(output, torch.zeros(4, 1), batch, PPOCoefficients(0.2, 0.0, "joint"), (2,))
-    (gradient,) = torch.autograd.grad(loss, [logits])
-    assert (gradient[:, 0] != 0).tolist() == [False, True, True, False]
+    assert (loss.gradients[0][:, 0] != 0).tolist() == [False, True, True, False]
 
 
 def test_signals_share_the_value_loss() -> None:

@@ -14,6 +14,9 @@ from learner.settings.hyperparameters import PPOHyperparameters
 from learner.trainers.ppo.optimizer import PPOOptimizer
 from learner.trainers.reduce import SingleLearner
 
+ONE = [torch.ones(())]
+"""The derivative of a scalar loss with respect to itself."""
+
 
 def make_network() -> nn.Sequential:
     """A network with fixed weights."""
@@ -39,7 +42,7 @@ def test_it_does_what_adam_does(max_grad_norm: float | None) -> None:
     optimizer = make_optimizer(ours, adam_epsilon=1e-5, **({"max_grad_norm": max_grad_norm} if max_grad_norm else {}))
     adam = torch.optim.Adam(theirs.parameters(), lr=0.1, eps=1e-5)
     for own, reference in zip(make_losses(ours), make_losses(theirs), strict=True):
-        optimizer.step(own())
+        optimizer.step([own()], ONE)
         adam.zero_grad()
         reference().backward()  # type: ignore[no-untyped-call]
         if max_grad_norm is not None:
@@ -55,15 +58,15 @@ def test_a_snapshot_brings_everything_back() -> None:
     kept, tried = make_network(), make_network()
     first, second = make_optimizer(kept), make_optimizer(tried)
     losses, others = make_losses(kept), make_losses(tried)
-    first.step(losses[0]())
-    second.step(others[0]())
+    first.step([losses[0]()], ONE)
+    second.step([others[0]()], ONE)
     before = second.snapshot()
-    second.step(others[1]() * float("nan"))
+    second.step([others[1]()], [torch.tensor(float("nan"))])
     assert not second.is_finite()
     second.restore(before)
     assert second.is_finite()
-    first.step(losses[2]())
-    second.step(others[2]())
+    first.step([losses[2]()], ONE)
+    second.step([others[2]()], ONE)
     for one, other in zip(kept.parameters(), tried.parameters(), strict=True):
         assert torch.equal(one, other)
 
@@ -74,14 +77,14 @@ def test_it_goes_on_from_a_saved_state() -> None:
     optimizer = make_optimizer(network)
     losses = make_losses(network)
     for loss in losses[:3]:
-        optimizer.step(loss())
+        optimizer.step([loss()], ONE)
     weights, state = copy.deepcopy(network.state_dict()), copy.deepcopy(optimizer.state_dict())
-    optimizer.step(losses[3]())
+    optimizer.step([losses[3]()], ONE)
     other = make_network()
     resumed = make_optimizer(other)
     other.load_state_dict(weights)
     resumed.load_state_dict(state)
-    resumed.step(make_losses(other)[3]())
+    resumed.step([make_losses(other)[3]()], ONE)
     for one, two in zip(network.parameters(), other.parameters(), strict=True):
         assert torch.equal(one, two)
 

@@ -14,7 +14,7 @@ from learner.ingest.queue import QueuedChunk, TrajectoryQueue
 from learner.networks.policy import PolicyNetwork
 from learner.observe.stats import StatsReporter
 from learner.settings.trainer import TrainerSettings
-from learner.trainers.context import Publisher, TrainerContext
+from learner.trainers.context import ModelSaver, Publisher, TrainerContext
 
 
 class Trainer(ABC):
@@ -65,6 +65,11 @@ class Trainer(ABC):
     def stats_reporter(self) -> StatsReporter:
         """Where statistics go."""
         return self.context.stats
+
+    @property
+    def model_saver(self) -> ModelSaver | None:
+        """Who writes model files, if anyone."""
+        return self.context.saver
 
     @property
     def get_max_steps(self) -> int:
@@ -195,8 +200,8 @@ class Trainer(ABC):
 
     def save_model(self) -> None:
         """Writes a checkpoint of the model, if anyone is there to write it."""
-        if self.context.saver is not None:
-            self.context.saver.save(self)
+        if self.model_saver is not None:
+            self.model_saver.save(self)
 
     @abstractmethod
     def export_model(self, path: Path) -> None:

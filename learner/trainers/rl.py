@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ from learner.ingest.behaviors import NOT_TRAINING
 from learner.ingest.queue import HoldReason, Pace, QueuedChunk
 from learner.settings.trainer import TrainerSettings
 from learner.trainers.base import Trainer
+from learner.trainers.clock import UpdateClock
 from learner.trainers.context import Progress, TrainerContext
 from learner.trainers.errors import TrainerFailedError
 from learner.trainers.intake import Intake
@@ -68,7 +68,7 @@ class RLTrainer(Trainer):
         self._failed_updates = 0
         self._is_updated = False
         self._is_updating = False
-        self._collecting_since = self._paused_at = time.monotonic()
+        self._clock = UpdateClock(context.stats)
         self.policy = self.create_policy(behavior.spec)
         self.add_policy(behavior.name, self.policy)
         self.create_optimizer()
@@ -188,22 +188,14 @@ class RLTrainer(Trainer):
         """Holds the actors, unless they may go on while the update runs."""
         self._is_updating = True
         self._set_pace()
-        now = time.monotonic()
-        seconds = max(now - self._collecting_since, 1e-9)
-        self.stats_reporter.add_stat("Rollcast/Collect Seconds", seconds)
-        self._collecting_since = now
+        self._clock.begin_update()
 
     def train(self) -> None:
         """Runs the update of the algorithm."""
-        begin = time.monotonic()
         steps = self._update_policy()
         self._is_updated = steps > 0
         self._optimizer_steps += steps
-        seconds = time.monotonic() - begin
-        self.stats_reporter.add_stat("Rollcast/Update Seconds", seconds)
-        self.stats_reporter.add_stat(
-            "Rollcast/Update Steps per Second", self.update_buffer.taken_steps / max(seconds, 1e-9)
-        )
+        self._clock.end_update(self.update_buffer.taken_steps)
 
     def sync_models(self) -> None:
         """Completes the update: a new version in the books and with the actors; or none, if it was not finite."""
@@ -236,15 +228,14 @@ class RLTrainer(Trainer):
         self._refill()
         self._set_pace()
         self._cadence(before)
-        self._collecting_since = time.monotonic()
 
     def on_paused(self) -> None:
         """Stops the clock of the collection."""
-        self._paused_at = time.monotonic()
+        self._clock.pause()
 
     def on_resumed(self) -> None:
         """Lets the clock of the collection go on."""
-        self._collecting_since += time.monotonic() - self._paused_at
+        self._clock.resume()
 
     def end_episode(self) -> None:
         """Forgets collected experience, as after a reset of all environments."""

@@ -174,7 +174,7 @@ class PPOTrainer(RLTrainer):
             "network": {name: value.clone() for name, value in self.network.state_dict().items()},
             "optimizer": self.optimizer.state_dict(),
             "statistics": self.statistics.state_dict(),
-            "shuffle": self._shuffle.get_state(),
+            "shuffle": {"device": self._shuffle.device.type, "state": self._shuffle.get_state()},
         }
 
     def load_model_state(self, state: Mapping[str, Any]) -> None:
@@ -186,7 +186,9 @@ class PPOTrainer(RLTrainer):
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.statistics.load_state_dict(state["statistics"])
-        self._shuffle.set_state(state["shuffle"])
+        shuffle = state["shuffle"]
+        if shuffle["device"] == self._shuffle.device.type:  # another kind of device has another kind of generator
+            self._shuffle.set_state(shuffle["state"].cpu())
 
 
 def _hyperparameters(context: TrainerContext) -> PPOHyperparameters:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
@@ -14,12 +14,21 @@ from rollcast.trajectories import encode_chunk
 from rollcast.v1 import trajectory_pb2
 
 from tests.e2e.books import by_reason
-from tests.e2e.processes import LearnerProcess
+from tests.e2e.processes import LearnerProcess, processes_in
+from tests.e2e.runs import small, write_run
 from tests.learner.service.harness import Actor, Upload, async_test
 from tests.learner.service.samples import make_chunk, make_spec
 
 NAME = "Raw"
 ROWS = 3
+
+
+@pytest.fixture(scope="module")
+def raw_learner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LearnerProcess]:
+    """A learner of this module's own: messages made by hand name their behavior by its index, which is 0 here."""
+    folder = tmp_path_factory.mktemp("raw")
+    with processes_in(folder) as started:
+        yield started.learner(write_run(folder, {NAME: small()}))
 
 
 def _actor(learner: LearnerProcess, name: str) -> Actor:
@@ -70,13 +79,13 @@ BAD = {
 
 @pytest.mark.parametrize("case", BAD)
 @async_test
-async def test_a_broken_message_ends_its_stream(shared_learner: LearnerProcess, case: str) -> None:
+async def test_a_broken_message_ends_its_stream(raw_learner: LearnerProcess, case: str) -> None:
     """The stream ends with the right status and without a traceback; the session may begin another and is heard."""
     make, code, reason = BAD[case]
-    async with _actor(shared_learner, case) as actor:
+    async with _actor(raw_learner, case) as actor:
         await actor.open()
         await actor.declare(make_spec(NAME))
-        before = shared_learner.behavior(NAME).books.received
+        before = raw_learner.behavior(NAME).books.received
         error = await _send_raw(actor, make)
         assert (error.code, error.reason) == (code, reason), error
         assert "Traceback" not in str(error)
@@ -86,8 +95,8 @@ async def test_a_broken_message_ends_its_stream(shared_learner: LearnerProcess, 
         assert not (await upload.ack(1)).rejections
         await upload.finish()
         await actor.close()
-    assert shared_learner.behavior(NAME).books.received == before + ROWS
-    assert "Traceback" not in shared_learner.err()
+    assert raw_learner.behavior(NAME).books.received == before + ROWS
+    assert "Traceback" not in raw_learner.err()
 
 
 async def _send_raw(actor: Actor, make: Callable[[], bytes]) -> Any:
@@ -104,13 +113,13 @@ async def _send_raw(actor: Actor, make: Callable[[], bytes]) -> Any:
 
 
 @async_test
-async def test_rows_that_are_not_finite_are_refused(shared_learner: LearnerProcess) -> None:
+async def test_rows_that_are_not_finite_are_refused(raw_learner: LearnerProcess) -> None:
     """A chunk with NaN is acked with its reason and counted as dropped; the stream takes the next good one."""
     bad = make_chunk(ROWS)
     bad.columns["reward"] = np.array([1.0, np.nan, 1.0], np.float32)
-    async with _actor(shared_learner, "nan") as actor:
+    async with _actor(raw_learner, "nan") as actor:
         upload = await actor.join(spec=make_spec(NAME))
-        before = shared_learner.behavior(NAME).books
+        before = raw_learner.behavior(NAME).books
         await upload.send(bad)
         (rejection,) = (await upload.ack(1)).rejections
         assert (rejection.sequence, rejection.reason, rejection.steps) == (1, "not_finite", ROWS)
@@ -119,17 +128,17 @@ async def test_rows_that_are_not_finite_are_refused(shared_learner: LearnerProce
         assert not (await upload.ack(2)).rejections
         await upload.finish()
         await actor.close()
-    after = shared_learner.behavior(NAME).books
+    after = raw_learner.behavior(NAME).books
     assert after.received == before.received + 2 * ROWS
     assert by_reason(after.dropped)["not_finite"] == by_reason(before.dropped).get("not_finite", 0) + ROWS
-    (line,) = shared_learner.events("rows_rejected")
+    (line,) = raw_learner.events("rows_rejected")
     assert line["actor"] == "nan"
 
 
 @async_test
-async def test_a_gap_and_a_stranger_are_refused(shared_learner: LearnerProcess) -> None:
+async def test_a_gap_and_a_stranger_are_refused(raw_learner: LearnerProcess) -> None:
     """A chunk whose predecessor is missing, and a session nobody opened, end with reasons of their own."""
-    async with _actor(shared_learner, "gap") as actor:
+    async with _actor(raw_learner, "gap") as actor:
         upload = await actor.join(spec=make_spec(NAME))
         await upload.send(make_chunk(ROWS, sequence=5))
         error = await upload.failure()

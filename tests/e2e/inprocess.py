@@ -16,6 +16,7 @@ from actor_client.rollout.loop import LoopLimits, RolloutLoop
 from tests.e2e.processes import SECONDS
 
 LENGTH = 10
+MEANWHILE_AT = 300
 
 
 class HybridBatch:
@@ -24,15 +25,18 @@ class HybridBatch:
     Args:
         num_envs: E.
         name: of the behavior.
+        meanwhile: called in the stepping thread, once, amid the run; what an actor with several behaviors does.
     """
 
-    def __init__(self, num_envs: int, name: str) -> None:
+    def __init__(self, num_envs: int, name: str, meanwhile: Callable[[], None] | None = None) -> None:
         self.num_envs = num_envs
         self.action_masks: MaskArray | None = None
         action = ActionSpec(2, (3, 2), continuous_low=(-1.0, -1.0), continuous_high=(1.0, 1.0))
         self.spec = BehaviorSpec(name, (ObservationSpec("state", np.dtype(np.float32), (4,)),), action)
         self._rng = np.random.default_rng(0)
         self._left = np.zeros(num_envs, np.int64)
+        self._steps = 0
+        self._meanwhile = meanwhile
 
     def reset(self, seeds: Sequence[int]) -> Observations:
         """Begins everywhere."""
@@ -44,6 +48,9 @@ class HybridBatch:
         """Rewards a first number whose sign is that of the second choice."""
         if continuous is None or discrete is None:
             raise TypeError("both kinds of actions are needed")
+        self._steps += 1
+        if self._meanwhile is not None and self._steps == MEANWHILE_AT:
+            self._meanwhile()
         rewards = np.where((continuous[:, 0] > 0) == (discrete[:, 1] > 0), 1.0, 0.0).astype(np.float32)
         self._left -= 1
         ended = np.flatnonzero(self._left == 0)

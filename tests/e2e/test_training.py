@@ -11,7 +11,7 @@ from rollcast.v1 import control_pb2
 from actor_client.envs.factory import make_env_batch
 from tests.e2e import toys
 from tests.e2e.books import by_reason
-from tests.e2e.inprocess import HybridBatch, connected, step
+from tests.e2e.inprocess import MEANWHILE_AT, HybridBatch, connected, step
 from tests.e2e.processes import Child, LearnerProcess, Processes
 
 UPDATES = 6
@@ -58,21 +58,23 @@ def test_equal_actors_do_not_repeat_each_other(
 
 
 def test_a_behavior_that_comes_late_trains(shared_learner: LearnerProcess) -> None:
-    """A session declares one behavior, has it trained, declares another, and goes on with both."""
-    with connected(shared_learner.address, "two-behaviors") as link:
-        step(link, lambda: make_env_batch("CartPole-v1", num_envs=2, behavior="Early"), 600)
-        early = shared_learner.wait_for_version("Early", 1)
-        assert not any(row.behavior == "Late" for row in shared_learner.status().behaviors)
+    """Amid the steps of one behavior a session declares another; both are trained, and the books of both balance."""
+    versions = []
+
+    def declare_late() -> None:
+        versions.append(shared_learner.wait_for_version("Early", 1).version)
+        assert shared_learner.behavior("Late").behavior == ""
         step(link, lambda: make_env_batch("Pendulum-v1", num_envs=2, behavior="Late"), 600)
-        shared_learner.wait_for_version("Late", 1)
-        step(link, lambda: make_env_batch("CartPole-v1", num_envs=2, behavior="Early"), 600)
-        shared_learner.wait_for_version("Early", early.version + 1)
+        versions.append(shared_learner.wait_for_version("Late", 1).version)
+
+    with connected(shared_learner.address, "two-behaviors") as link:
+        step(link, lambda: HybridBatch(2, "Early", declare_late), 4 * MEANWHILE_AT)
+        shared_learner.wait_for_version("Early", versions[0] + 1)
         books = link.books()
+    assert len(versions) == 2
     assert {name: view.balanced for name, view in books.items()} == {"Early": True, "Late": True}
-    for name, view in books.items():
-        row = shared_learner.behavior(name)
-        assert row.env_steps_taken == view.produced
-        assert row.books.received <= view.produced
+    for name, steps in (("Early", 4 * MEANWHILE_AT), ("Late", 600)):
+        assert books[name].produced == shared_learner.behavior(name).env_steps_taken == steps
 
 
 def test_a_vector_environment_trains(shared_learner: LearnerProcess, processes: Processes) -> None:

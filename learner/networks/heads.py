@@ -1,10 +1,15 @@
-"""Heads: hidden numbers to the parameters of action distributions, and to values."""
+"""Heads: hidden numbers to the parameters of action distributions, and to values.
+
+Each has a ``backward`` that writes the gradients of its parameters and returns the derivative with respect to the hidden
+numbers; see `learner.networks.dense`.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
+from learner.networks.dense import linear_backward
 from learner.networks.initializers import Initializer
 
 FORBIDDEN_LOGIT = -1e8
@@ -29,6 +34,13 @@ class GaussianHead(nn.Module):
         """Computes mean and log standard deviation, both ``[B, actions]``."""
         mean = self.mean(hidden)
         return mean, self.log_std.expand_as(mean)
+
+    def backward(self, hidden: Tensor, to_mean: Tensor, to_log_std: Tensor) -> Tensor:
+        """Goes back from the derivatives of mean and log standard deviation, ``[B, actions]`` each."""
+        linear_backward(self.mean, hidden, to_mean)
+        if self.log_std.grad is not None:
+            torch.sum(to_log_std, 0, out=self.log_std.grad)
+        return to_mean.mm(self.mean.weight)
 
 
 class CategoricalHead(nn.Module):
@@ -62,6 +74,13 @@ class CategoricalHead(nn.Module):
             [torch.log_softmax(part, dim=1) for part in torch.split(logits, list(self.branches), dim=1)], dim=1
         )
 
+    def backward(self, hidden: Tensor, to_scores: Tensor, action_masks: Tensor | None) -> Tensor:
+        """Goes back from the derivative of the masked scores, before normalization, ``[B, sum(branches)]``."""
+        if action_masks is not None:
+            to_scores = to_scores * action_masks
+        linear_backward(self.logits, hidden, to_scores)
+        return to_scores.mm(self.logits.weight)
+
 
 class ValueHead(nn.Module):
     """One value for each reward signal.
@@ -80,3 +99,8 @@ class ValueHead(nn.Module):
         """Computes values ``[B, signals]``."""
         values: Tensor = self.values(hidden)
         return values
+
+    def backward(self, hidden: Tensor, to_values: Tensor) -> Tensor:
+        """Goes back from the derivative of the values, ``[B, signals]``."""
+        linear_backward(self.values, hidden, to_values)
+        return to_values.mm(self.values.weight)

@@ -1,14 +1,15 @@
-"""The critic: a network of its own, or heads on the policy's body."""
+"""The critic: a network of its own, or heads on the policy's body; and actor and critic as one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from rollcast.specs import BehaviorSpec
 from torch import Tensor, nn
 
-from learner.networks.body import Body
+from learner.networks.body import Body, BodyRecord
 from learner.networks.encoders import VectorEncoder
 from learner.networks.heads import ValueHead
 from learner.networks.initializers import Initializer
@@ -40,6 +41,40 @@ class ValueNetwork(nn.Module):
         return values
 
 
+class OutputGradients(NamedTuple):
+    """Derivatives of a loss with respect to what actor and critic compute; None where there is no such part.
+
+    Attributes:
+        mean: ``[B, n]``.
+        log_std: ``[B, n]``.
+        scores: ``[B, sum(branches)]``, with respect to the masked scores before they are normalized to ``logits``.
+        values: ``[B, signals]``.
+    """
+
+    mean: Tensor | None
+    log_std: Tensor | None
+    scores: Tensor | None
+    values: Tensor
+
+
+class ActorCriticRecord(NamedTuple):
+    """What the way back through an `ActorCritic` needs.
+
+    Attributes:
+        hidden: the policy's body's numbers ``[B, hidden_units]``.
+        body: of the policy's body.
+        critic_hidden: what the value head saw.
+        critic_body: of the critic's own body, if it has one.
+        action_masks: as they were given.
+    """
+
+    hidden: Tensor
+    body: BodyRecord
+    critic_hidden: Tensor
+    critic_body: BodyRecord | None
+    action_masks: Tensor | None
+
+
 class ActorCritic(nn.Module):
     """A policy and its critic; with ``shared_critic`` the critic is a head on the policy's body.
 
@@ -52,19 +87,58 @@ class ActorCritic(nn.Module):
         super().__init__()
         self.policy = policy
         self.critic = critic
-        self.shared = isinstance(critic, ValueHead)
 
     def forward(self, observations: Sequence[Tensor], action_masks: Tensor | None) -> tuple[PolicyOutput, Tensor]:
         """Computes distribution parameters and values ``[B, signals]``."""
         hidden = self.policy.body(observations)
-        values = self.critic(hidden) if self.shared else self.critic(observations)
+        values = self.critic(hidden if isinstance(self.critic, ValueHead) else observations)
         return self.policy.act(hidden, action_masks), values
 
     def values(self, observations: Sequence[Tensor]) -> Tensor:
         """Computes values ``[B, signals]`` alone."""
-        inputs = self.policy.body(observations) if self.shared else observations
+        inputs = self.policy.body(observations) if isinstance(self.critic, ValueHead) else observations
         values: Tensor = self.critic(inputs)
         return values
+
+    @torch.no_grad()
+    def record(
+        self, observations: Sequence[Tensor], action_masks: Tensor | None
+    ) -> tuple[PolicyOutput, Tensor, ActorCriticRecord]:
+        """Computes the same as `forward`, and what `backward` needs."""
+        critic = self.critic
+        hidden, body = self.policy.body.record(observations)
+        output = self.policy.act(hidden, action_masks)
+        if isinstance(critic, ValueHead):
+            return output, critic(hidden), ActorCriticRecord(hidden, body, hidden, None, action_masks)
+        critic_hidden, critic_body = critic.body.record(observations)
+        values = critic.head(critic_hidden)
+        return output, values, ActorCriticRecord(hidden, body, critic_hidden, critic_body, action_masks)
+
+    @torch.no_grad()
+    def backward(self, record: ActorCriticRecord, outer: OutputGradients) -> None:
+        """Writes the gradient of every parameter to its ``grad``, which must be there.
+
+        Args:
+            record: of `record`.
+            outer: the loss's derivatives with respect to what was computed.
+        """
+        critic = self.critic
+        if isinstance(critic, ValueHead):
+            to_hidden = [critic.backward(record.critic_hidden, outer.values)]
+        else:
+            to_hidden = []
+            to_critic = critic.head.backward(record.critic_hidden, outer.values)
+            if record.critic_body is not None:
+                critic.body.backward(record.critic_body, to_critic)
+        gaussian, categorical = self.policy.gaussian, self.policy.categorical
+        if gaussian is not None and outer.mean is not None and outer.log_std is not None:
+            to_hidden.append(gaussian.backward(record.hidden, outer.mean, outer.log_std))
+        if categorical is not None and outer.scores is not None:
+            to_hidden.append(categorical.backward(record.hidden, outer.scores, record.action_masks))
+        total = to_hidden[0]
+        for part in to_hidden[1:]:
+            total = total.add_(part)
+        self.policy.body.backward(record.body, total)
 
     def vector_encoders(self) -> list[tuple[int, VectorEncoder]]:
         """Returns every encoder that normalizes, with the position of its observation; the critic's included."""

@@ -62,15 +62,16 @@ def run_epochs(
     error, worst = experience.lag.new_zeros((), dtype=torch.float32), experience.lag.new_zeros(())
     for _ in range(epochs):
         for columns in minibatches.epoch(experience.sources, experience.steps):
-            output, values = network([columns[name] for name in observations], columns.get(ACTION_MASK))
-            loss, diagnostics = ppo_loss(output, values, _batch(columns), coefficients, branches)
+            output, values, record = network.record([columns[name] for name in observations], columns.get(ACTION_MASK))
+            gradients, diagnostics = ppo_loss(output, values, _batch(columns), coefficients, branches)
+            network.backward(record, gradients)
             terms = torch.stack(diagnostics[:3])
             if losses is None:
                 losses = terms
                 error, worst = _fresh_error(diagnostics.log_ratio, experience.lag, minibatches.order)
             else:
                 losses += terms
-            optimizer.step(loss.outputs, loss.gradients)
+            optimizer.step()
     if losses is None:
         raise ValueError(f"an update needs at least one epoch, got {epochs}")
     return EpochSums(losses, error, worst, diagnostics)

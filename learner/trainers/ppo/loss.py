@@ -7,8 +7,9 @@
 | R | [B, K] | returns: advantage before normalization + value at the start of the update |
 | log mu | [B, F] or [B, 1] | log-probability recorded by the actor, per factor or of the whole action |
 
-The gradient with respect to log-probabilities and values is two short formulas. Starting the way back there, and not at
-the scalar loss, spares autograd a third of its work on small minibatches. A test compares it with autograd's own.
+The loss is a scalar of which only the derivative is needed. It is computed in closed form, from log-probabilities and
+values down to the networks' outputs; `learner.networks.value.ActorCritic` goes on from there. A test compares it with
+what autograd makes of the textbook's formula.
 """
 
 from __future__ import annotations
@@ -21,11 +22,15 @@ from torch import Tensor
 
 from learner.networks.distributions import (
     categorical_entropy,
+    categorical_entropy_backward,
     categorical_log_prob,
+    categorical_log_prob_backward,
     gaussian_entropy,
     gaussian_log_prob,
+    gaussian_log_prob_backward,
 )
 from learner.networks.policy import PolicyOutput
+from learner.networks.value import OutputGradients
 
 Ratio = Literal["per_action", "joint"]
 
@@ -81,22 +86,11 @@ class PPODiagnostics(NamedTuple):
     log_ratio: Tensor
 
 
-class PPOLoss(NamedTuple):
-    """The loss as the start of a backward pass: ``torch.autograd.grad(outputs, parameters, gradients)``.
-
-    Attributes:
-        outputs: log-probabilities and values, and with an entropy bonus the entropy.
-        gradients: the loss's derivative with respect to each of them.
-    """
-
-    outputs: tuple[Tensor, ...]
-    gradients: tuple[Tensor, ...]
-
-
+@torch.no_grad()
 def ppo_loss(
     output: PolicyOutput, values: Tensor, batch: PPOBatch, coefficients: PPOCoefficients, branches: tuple[int, ...]
-) -> tuple[PPOLoss, PPODiagnostics]:
-    """Computes policy_loss + value * value_loss - beta * entropy (arXiv:1707.06347, equations 7 and 9).
+) -> tuple[OutputGradients, PPODiagnostics]:
+    """Differentiates policy_loss + value * value_loss - beta * entropy (arXiv:1707.06347, equations 7 and 9).
 
     With ``per_action`` each factor is clipped by itself under the same advantage, and the entropy of a step is the
     mean over its axes plus the sum over its branches, as in ML-Agents. With ``joint`` factors are summed before.
@@ -109,28 +103,27 @@ def ppo_loss(
         branches: number of choices of each discrete branch.
 
     Returns:
-        The loss, ready for the way back, and its parts.
+        The derivative of the loss with respect to outputs and values, and what the loss was made of.
     """
     log_prob = _log_prob(output, batch, coefficients.ratio)
-    has_bonus = coefficients.beta > 0
-    with torch.set_grad_enabled(has_bonus and torch.is_grad_enabled()):  # without a bonus it is for the record only
-        entropy = _entropy(output, coefficients.ratio, branches)
-    with torch.no_grad():
-        log_ratio = log_prob - batch.log_prob
-        ratios = log_ratio.exp()
-        gain = ratios * batch.advantage
-        limit = ratios.clamp_(1.0 - coefficients.epsilon, 1.0 + coefficients.epsilon) * batch.advantage
-        # The smaller of the two counts. d(ratio)/d(log_prob) is the ratio itself; a ratio at its limit has none.
-        to_log_prob = torch.where(gain <= limit, gain, 0.0).mul_(-1.0 / gain.numel())
-        error = values - batch.returns
-        outputs: tuple[Tensor, ...] = (log_prob, values)
-        gradients: tuple[Tensor, ...] = (to_log_prob, error * (2.0 * coefficients.value / error.numel()))
-        if has_bonus:
-            outputs, gradients = (*outputs, entropy), (*gradients, torch.full_like(entropy, -coefficients.beta))
-        diagnostics = PPODiagnostics(
-            -torch.minimum(gain, limit).mean(), error.square().mean(), entropy.detach(), log_ratio
-        )
-    return PPOLoss(outputs, gradients), diagnostics
+    log_ratio = log_prob - batch.log_prob
+    ratios = log_ratio.exp()
+    gain = ratios * batch.advantage
+    limit = ratios.clamp_(1.0 - coefficients.epsilon, 1.0 + coefficients.epsilon) * batch.advantage
+    # The smaller of the two counts. d(ratio)/d(log_prob) is the ratio itself; a ratio at its limit has none.
+    to_log_prob = torch.where(gain <= limit, gain, 0.0).mul_(-1.0 / gain.numel())
+    error = values - batch.returns
+    entropies = None if output.logits is None else categorical_entropy(output.logits, branches)
+    diagnostics = PPODiagnostics(
+        -torch.minimum(gain, limit).mean(),
+        error.square().mean(),
+        _mean_entropy(output, entropies, coefficients.ratio),
+        log_ratio,
+    )
+    gradients = _policy_gradients(output, batch, to_log_prob, branches)
+    if coefficients.beta > 0:
+        gradients = _with_bonus(gradients, output, entropies, coefficients, branches)
+    return OutputGradients(*gradients, error * (2.0 * coefficients.value / error.numel())), diagnostics
 
 
 def _log_prob(output: PolicyOutput, batch: PPOBatch, ratio: Ratio) -> Tensor:
@@ -144,12 +137,50 @@ def _log_prob(output: PolicyOutput, batch: PPOBatch, ratio: Ratio) -> Tensor:
     return log_prob.sum(1, keepdim=True) if ratio == "joint" and log_prob.shape[1] > 1 else log_prob
 
 
-def _entropy(output: PolicyOutput, ratio: Ratio, branches: tuple[int, ...]) -> Tensor:
-    """Returns the scalar mean over the minibatch."""
+def _mean_entropy(output: PolicyOutput, branches: Tensor | None, ratio: Ratio) -> Tensor:
+    """Returns the scalar mean over the minibatch; ``branches`` are the entropies ``[B, b]`` of the branches."""
     parts: list[Tensor] = []
     if output.log_std is not None:
         axes = gaussian_entropy(output.log_std)
         parts.append(axes.mean() if ratio == "per_action" else axes.sum(1).mean())
-    if output.logits is not None:
-        parts.append(categorical_entropy(output.logits, branches).sum(1).mean())
+    if branches is not None:
+        parts.append(branches.sum() / branches.shape[0])
     return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+
+
+_PolicyGradients = tuple[Tensor | None, Tensor | None, Tensor | None]
+"""With respect to mean, log_std and scores."""
+
+
+def _policy_gradients(
+    output: PolicyOutput, batch: PPOBatch, to_log_prob: Tensor, branches: tuple[int, ...]
+) -> _PolicyGradients:
+    """Goes back from log-probabilities ``[B, F]`` or, for all factors alike, ``[B, 1]``."""
+    to_mean = to_log_std = to_scores = None
+    axes = 0 if output.mean is None else output.mean.shape[1]
+    outer = to_log_prob.expand(-1, axes + len(branches))
+    if output.mean is not None and output.log_std is not None and batch.continuous is not None:
+        to_mean, to_log_std = gaussian_log_prob_backward(output.mean, output.log_std, batch.continuous, outer[:, :axes])
+    if output.logits is not None and batch.discrete is not None:
+        to_scores = categorical_log_prob_backward(output.logits, batch.discrete, branches, outer[:, axes:])
+    return to_mean, to_log_std, to_scores
+
+
+def _with_bonus(
+    gradients: _PolicyGradients,
+    output: PolicyOutput,
+    entropies: Tensor | None,
+    coefficients: PPOCoefficients,
+    branches: tuple[int, ...],
+) -> _PolicyGradients:
+    """Adds the derivative of ``-beta * entropy``."""
+    to_mean, to_log_std, to_scores = gradients
+    if to_log_std is not None:
+        # An axis's entropy is log_std plus a constant.
+        steps, axes = to_log_std.shape
+        share = 1.0 / (steps * axes) if coefficients.ratio == "per_action" else 1.0 / steps
+        to_log_std = to_log_std - coefficients.beta * share
+    if to_scores is not None and output.logits is not None and entropies is not None:
+        outer = -coefficients.beta / entropies.shape[0]
+        to_scores = to_scores + categorical_entropy_backward(output.logits, entropies, branches, outer)
+    return to_mean, to_log_std, to_scores

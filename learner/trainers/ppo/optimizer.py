@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,8 +29,9 @@ class Snapshot:
 class PPOOptimizer:
     """Adam (Kingma and Ba 2015, arXiv:1412.6980) over all P parameters of a network, as one vector.
 
-    The parameters of the network become views of that vector, so that clipping and the step itself are single
-    operations, however many layers there are.
+    The parameters of the network become views of that vector, and their ``grad`` views of another, so that clipping and
+    the step itself are single operations, however many layers there are. Whoever computes gradients writes every one of
+    them before each step.
 
     Args:
         network: actor and critic, on their device already.
@@ -45,43 +46,35 @@ class PPOOptimizer:
         self._reduce = reduce
         self._named = {name: value for name, value in network.named_parameters() if value.requires_grad}
         self._parameters = list(self._named.values())
-        self._vector = _flatten(self._parameters)
-        self._gradient = torch.zeros_like(self._vector)
+        self._vector, self._gradient = _flatten(self._parameters)
         self._first = torch.zeros_like(self._vector)
         self._second = torch.zeros_like(self._vector)
         self._step = torch.zeros((), device=self._vector.device)
         self.steps = 0
 
-    def step(self, outputs: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
-        """Descends once.
-
-        Args:
-            outputs: what the loss was computed from.
-            gradients: the loss's derivative with respect to each of them.
-        """
-        found = torch.autograd.grad(outputs, self._parameters, gradients)
-        with torch.no_grad():
-            torch.cat([gradient.reshape(-1) for gradient in found], out=self._gradient)
-            self._reduce.gradients(self._gradient)
-            if self._max_grad_norm is not None:
-                norm = torch.linalg.vector_norm(self._gradient)
-                self._gradient.mul_((self._max_grad_norm / (norm + 1e-6)).clamp_(max=1.0))
-            adam(
-                [self._vector],
-                [self._gradient],
-                [self._first],
-                [self._second],
-                [],
-                [self._step],
-                fused=True,
-                amsgrad=False,
-                beta1=_BETA1,
-                beta2=_BETA2,
-                lr=self.learning_rate,
-                weight_decay=0.0,
-                eps=self._epsilon,
-                maximize=False,
-            )
+    @torch.no_grad()
+    def step(self) -> None:
+        """Descends once, along what lies in the ``grad`` of the parameters."""
+        self._reduce.gradients(self._gradient)
+        if self._max_grad_norm is not None:
+            norm = torch.linalg.vector_norm(self._gradient)
+            self._gradient.mul_((self._max_grad_norm / (norm + 1e-6)).clamp_(max=1.0))
+        adam(
+            [self._vector],
+            [self._gradient],
+            [self._first],
+            [self._second],
+            [],
+            [self._step],
+            fused=True,
+            amsgrad=False,
+            beta1=_BETA1,
+            beta2=_BETA2,
+            lr=self.learning_rate,
+            weight_decay=0.0,
+            eps=self._epsilon,
+            maximize=False,
+        )
         self.steps += 1
 
     def is_finite(self) -> Tensor:
@@ -129,9 +122,13 @@ class PPOOptimizer:
 
 
 @torch.no_grad()
-def _flatten(parameters: list[nn.Parameter]) -> Tensor:
-    """Moves parameters into one vector ``[P]`` and leaves views in their place."""
+def _flatten(parameters: list[nn.Parameter]) -> tuple[Tensor, Tensor]:
+    """Moves parameters into one vector ``[P]`` and their gradients into another, and leaves views in their places."""
     vector = torch.cat([parameter.reshape(-1) for parameter in parameters])
-    for parameter, part in zip(parameters, torch.split(vector, [p.numel() for p in parameters]), strict=True):
-        parameter.data = part.view(parameter.shape)
-    return vector
+    gradient = torch.zeros_like(vector)
+    sizes = [parameter.numel() for parameter in parameters]
+    parts = zip(parameters, torch.split(vector, sizes), torch.split(gradient, sizes), strict=True)
+    for parameter, values, slopes in parts:
+        parameter.data = values.view(parameter.shape)
+        parameter.grad = slopes.view(parameter.shape)
+    return vector, gradient

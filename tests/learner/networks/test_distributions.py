@@ -9,9 +9,12 @@ from torch.distributions import Categorical, Normal
 from learner.networks.distributions import (
     branch_offsets,
     categorical_entropy,
+    categorical_entropy_backward,
     categorical_log_prob,
+    categorical_log_prob_backward,
     gaussian_entropy,
     gaussian_log_prob,
+    gaussian_log_prob_backward,
 )
 from learner.networks.heads import CategoricalHead
 from learner.networks.initializers import Initializer
@@ -51,3 +54,29 @@ def test_forbidden_choices_have_no_probability_and_no_entropy() -> None:
     assert entropy[0, 0].item() == 0.0
     gradients = torch.autograd.grad(entropy.sum(), list(head.parameters()))
     assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+def test_derivatives_of_gaussians() -> None:
+    """By hand and by autograd they are the same."""
+    mean, log_std = torch.randn(9, 3, requires_grad=True), torch.randn(9, 3, requires_grad=True)
+    draws, outer = torch.randn(9, 3), torch.randn(9, 3)
+    expected = torch.autograd.grad(gaussian_log_prob(mean, log_std, draws), [mean, log_std], outer)
+    found = gaussian_log_prob_backward(mean.detach(), log_std.detach(), draws, outer)
+    for theirs, ours in zip(expected, found, strict=True):
+        assert torch.allclose(theirs, ours, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("branches", [(4,), (2, 5, 3)])
+def test_derivatives_of_categoricals(branches: tuple[int, ...]) -> None:
+    """With respect to the scores before normalization, by hand and by autograd they are the same."""
+    scores = torch.randn(7, sum(branches), requires_grad=True)
+    logits = torch.cat([torch.log_softmax(part, 1) for part in torch.split(scores, list(branches), 1)], 1)
+    choices = torch.stack([torch.randint(0, size, (7,)) for size in branches], 1) + branch_offsets(branches)
+    outer = torch.randn(7, len(branches))
+    (expected,) = torch.autograd.grad(categorical_log_prob(logits, choices), [scores], outer, retain_graph=True)
+    found = categorical_log_prob_backward(logits.detach(), choices, branches, outer)
+    assert torch.allclose(expected, found, atol=1e-6)
+    entropy = categorical_entropy(logits, branches)
+    (expected,) = torch.autograd.grad(entropy.sum() * 0.3, [scores])
+    found = categorical_entropy_backward(logits.detach(), entropy.detach(), branches, 0.3)
+    assert torch.allclose(expected, found, atol=1e-6)

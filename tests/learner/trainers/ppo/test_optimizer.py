@@ -14,9 +14,6 @@ from learner.settings.hyperparameters import PPOHyperparameters
 from learner.trainers.ppo.optimizer import PPOOptimizer
 from learner.trainers.reduce import SingleLearner
 
-ONE = [torch.ones(())]
-"""The derivative of a scalar loss with respect to itself."""
-
 
 def make_network() -> nn.Sequential:
     """A network with fixed weights."""
@@ -35,6 +32,15 @@ def make_losses(network: nn.Module) -> list[Callable[[], Tensor]]:
     return [lambda values=values: (network(values) - 30.0).square().mean() for values in inputs]  # type: ignore[misc]
 
 
+def descend(optimizer: PPOOptimizer, network: nn.Module, loss: Tensor) -> None:
+    """Writes the gradients of a loss where the optimizer finds them, and takes a step."""
+    parameters = list(network.parameters())
+    for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+        assert parameter.grad is not None
+        parameter.grad.copy_(gradient)
+    optimizer.step()
+
+
 @pytest.mark.parametrize("max_grad_norm", [None, 0.5])
 def test_it_does_what_adam_does(max_grad_norm: float | None) -> None:
     """Steps equal those of torch's Adam, with and without clipping; the network's parameters are what moves."""
@@ -42,7 +48,7 @@ def test_it_does_what_adam_does(max_grad_norm: float | None) -> None:
     optimizer = make_optimizer(ours, adam_epsilon=1e-5, **({"max_grad_norm": max_grad_norm} if max_grad_norm else {}))
     adam = torch.optim.Adam(theirs.parameters(), lr=0.1, eps=1e-5)
     for own, reference in zip(make_losses(ours), make_losses(theirs), strict=True):
-        optimizer.step([own()], ONE)
+        descend(optimizer, ours, own())
         adam.zero_grad()
         reference().backward()  # type: ignore[no-untyped-call]
         if max_grad_norm is not None:
@@ -58,15 +64,15 @@ def test_a_snapshot_brings_everything_back() -> None:
     kept, tried = make_network(), make_network()
     first, second = make_optimizer(kept), make_optimizer(tried)
     losses, others = make_losses(kept), make_losses(tried)
-    first.step([losses[0]()], ONE)
-    second.step([others[0]()], ONE)
+    descend(first, kept, losses[0]())
+    descend(second, tried, others[0]())
     before = second.snapshot()
-    second.step([others[1]()], [torch.tensor(float("nan"))])
+    descend(second, tried, others[1]() * float("nan"))
     assert not second.is_finite()
     second.restore(before)
     assert second.is_finite()
-    first.step([losses[2]()], ONE)
-    second.step([others[2]()], ONE)
+    descend(first, kept, losses[2]())
+    descend(second, tried, others[2]())
     for one, other in zip(kept.parameters(), tried.parameters(), strict=True):
         assert torch.equal(one, other)
 
@@ -77,14 +83,14 @@ def test_it_goes_on_from_a_saved_state() -> None:
     optimizer = make_optimizer(network)
     losses = make_losses(network)
     for loss in losses[:3]:
-        optimizer.step([loss()], ONE)
+        descend(optimizer, network, loss())
     weights, state = copy.deepcopy(network.state_dict()), copy.deepcopy(optimizer.state_dict())
-    optimizer.step([losses[3]()], ONE)
+    descend(optimizer, network, losses[3]())
     other = make_network()
     resumed = make_optimizer(other)
     other.load_state_dict(weights)
     resumed.load_state_dict(state)
-    resumed.step([make_losses(other)[3]()], ONE)
+    descend(resumed, other, make_losses(other)[3]())
     for one, two in zip(network.parameters(), other.parameters(), strict=True):
         assert torch.equal(one, two)
 

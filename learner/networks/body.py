@@ -58,8 +58,11 @@ class Body(nn.Module):
         return hidden
 
     def record(self, observations: Sequence[Tensor]) -> tuple[Tensor, BodyRecord]:
-        """Computes the same as `forward`, and what `backward` needs; autograd watches the encoders only."""
-        with torch.set_grad_enabled(self._encoder_learns):
+        """Computes the same as `forward`, and what `backward` needs; autograd watches encoders with parameters only."""
+        if self._encoder_learns:
+            with torch.enable_grad():
+                encoded = self.encoder(list(observations))
+        else:
             encoded = self.encoder(list(observations))
         hidden, dense = self.layers.record(encoded.detach())
         return hidden, BodyRecord(encoded, dense)

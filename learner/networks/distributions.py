@@ -44,32 +44,43 @@ def categorical_log_prob(logits: Tensor, choices: Tensor) -> Tensor:
     return logits.gather(1, choices)
 
 
-def categorical_log_prob_backward(logits: Tensor, choices: Tensor, branches: Sequence[int], outer: Tensor) -> Tensor:
+def categorical_log_prob_backward(
+    probabilities: Tensor, choices: Tensor, branches: Sequence[int], outer: Tensor
+) -> Tensor:
     """Derivative with respect to the scores before normalization ``[B, sum(branches)]``, for ``outer`` ``[B, b]``.
 
     Of the log of a softmax it is 1 at the choice, less the probability of each (in its branch).
     """
-    return (logits.exp() * -_per_choice(outer, branches)).scatter_add_(1, choices, outer)
+    return (probabilities * -_per_choice(outer, branches)).scatter_add_(1, choices, outer)
 
 
-def categorical_entropy(logits: Tensor, branches: Sequence[int]) -> Tensor:
-    """Entropy of each branch ``[B, b]``, in nats; forbidden choices (about -1e8) count as 0 · log 0 = 0."""
-    terms = -(logits.exp() * logits)
+def categorical_entropy(logits: Tensor, probabilities: Tensor, branches: Sequence[int]) -> Tensor:
+    """Entropy of each branch ``[B, b]``, in nats; forbidden choices (about -1e8) count as 0 · log 0 = 0.
+
+    Args:
+        logits: ``[B, sum(branches)]``, normalized per branch, branches side by side.
+        probabilities: their exponentials, which their users need several times.
+        branches: number of choices of each branch.
+    """
+    terms = probabilities * logits
     if len(branches) == 1:
-        return terms.sum(1, keepdim=True)
-    return torch.stack([part.sum(1) for part in torch.split(terms, list(branches), dim=1)], dim=1)
+        return terms.sum(1, keepdim=True).neg_()
+    return torch.stack([part.sum(1) for part in torch.split(terms, list(branches), dim=1)], dim=1).neg_()
 
 
-def categorical_entropy_backward(logits: Tensor, entropy: Tensor, branches: Sequence[int], outer: float) -> Tensor:
+def categorical_entropy_backward(
+    logits: Tensor, probabilities: Tensor, entropy: Tensor, branches: Sequence[int], outer: float
+) -> Tensor:
     """Derivative with respect to the scores before normalization: ``-p (log p + H)``, times ``outer``.
 
     Args:
-        logits: ``[B, sum(branches)]``.
-        entropy: ``[B, b]``, of `categorical_entropy`.
+        logits: see `categorical_entropy`.
+        probabilities: see `categorical_entropy`.
+        entropy: ``[B, b]``, what `categorical_entropy` returned.
         branches: number of choices of each branch.
         outer: derivative of the loss with respect to each entropy.
     """
-    return logits.exp() * (logits + _per_choice(entropy, branches)) * -outer
+    return probabilities * (logits + _per_choice(entropy, branches)) * -outer
 
 
 def branch_offsets(branches: Sequence[int], device: torch.device | str = "cpu") -> Tensor:

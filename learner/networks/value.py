@@ -100,11 +100,10 @@ class ActorCritic(nn.Module):
         values: Tensor = self.critic(inputs)
         return values
 
-    @torch.no_grad()
     def record(
         self, observations: Sequence[Tensor], action_masks: Tensor | None
     ) -> tuple[PolicyOutput, Tensor, ActorCriticRecord]:
-        """Computes the same as `forward`, and what `backward` needs."""
+        """Computes the same as `forward`, and what `backward` needs; to be called under ``torch.no_grad``."""
         critic = self.critic
         hidden, body = self.policy.body.record(observations)
         output = self.policy.act(hidden, action_masks)
@@ -114,9 +113,8 @@ class ActorCritic(nn.Module):
         values = critic.head(critic_hidden)
         return output, values, ActorCriticRecord(hidden, body, critic_hidden, critic_body, action_masks)
 
-    @torch.no_grad()
     def backward(self, record: ActorCriticRecord, outer: OutputGradients) -> None:
-        """Writes the gradient of every parameter to its ``grad``, which must be there.
+        """Writes the gradient of every parameter to its ``grad``, which must be there; under ``torch.no_grad`` too.
 
         Args:
             record: of `record`.

@@ -36,6 +36,7 @@ class EpochSums(NamedTuple):
     last: PPODiagnostics
 
 
+@torch.no_grad()
 def run_epochs(
     network: ActorCritic,
     optimizer: PPOOptimizer,
@@ -87,7 +88,6 @@ def _batch(columns: Mapping[str, Tensor]) -> PPOBatch:
     )
 
 
-@torch.no_grad()
 def _fresh_error(log_ratio: Tensor, lag: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
     """Finds the largest error of the first minibatch among steps of the present version, and its step."""
     steps = order[: log_ratio.shape[0]]

@@ -86,7 +86,6 @@ class PPODiagnostics(NamedTuple):
     log_ratio: Tensor
 
 
-@torch.no_grad()
 def ppo_loss(
     output: PolicyOutput, values: Tensor, batch: PPOBatch, coefficients: PPOCoefficients, branches: tuple[int, ...]
 ) -> tuple[OutputGradients, PPODiagnostics]:
@@ -113,17 +112,28 @@ def ppo_loss(
     # The smaller of the two counts. d(ratio)/d(log_prob) is the ratio itself; a ratio at its limit has none.
     to_log_prob = torch.where(gain <= limit, gain, 0.0).mul_(-1.0 / gain.numel())
     error = values - batch.returns
-    entropies = None if output.logits is None else categorical_entropy(output.logits, branches)
+    choices = None
+    if output.logits is not None:
+        probabilities = output.logits.exp()
+        choices = _Choices(output.logits, probabilities, categorical_entropy(output.logits, probabilities, branches))
     diagnostics = PPODiagnostics(
-        -torch.minimum(gain, limit).mean(),
+        torch.minimum(gain, limit).mean().neg_(),
         error.square().mean(),
-        _mean_entropy(output, entropies, coefficients.ratio),
+        _mean_entropy(output.log_std, choices, coefficients.ratio),
         log_ratio,
     )
-    gradients = _policy_gradients(output, batch, to_log_prob, branches)
+    gradients = _policy_gradients(output, choices, batch, to_log_prob, branches)
     if coefficients.beta > 0:
-        gradients = _with_bonus(gradients, output, entropies, coefficients, branches)
-    return OutputGradients(*gradients, error * (2.0 * coefficients.value / error.numel())), diagnostics
+        gradients = _with_bonus(gradients, choices, coefficients, branches)
+    return OutputGradients(*gradients, error.mul_(2.0 * coefficients.value / error.numel())), diagnostics
+
+
+class _Choices(NamedTuple):
+    """The discrete part of a policy's output: ``[B, sum(branches)]`` twice, and ``[B, b]``."""
+
+    logits: Tensor
+    probabilities: Tensor
+    entropies: Tensor
 
 
 def _log_prob(output: PolicyOutput, batch: PPOBatch, ratio: Ratio) -> Tensor:
@@ -137,14 +147,14 @@ def _log_prob(output: PolicyOutput, batch: PPOBatch, ratio: Ratio) -> Tensor:
     return log_prob.sum(1, keepdim=True) if ratio == "joint" and log_prob.shape[1] > 1 else log_prob
 
 
-def _mean_entropy(output: PolicyOutput, branches: Tensor | None, ratio: Ratio) -> Tensor:
-    """Returns the scalar mean over the minibatch; ``branches`` are the entropies ``[B, b]`` of the branches."""
+def _mean_entropy(log_std: Tensor | None, choices: _Choices | None, ratio: Ratio) -> Tensor:
+    """Returns the scalar mean over the minibatch."""
     parts: list[Tensor] = []
-    if output.log_std is not None:
-        axes = gaussian_entropy(output.log_std)
+    if log_std is not None:
+        axes = gaussian_entropy(log_std)
         parts.append(axes.mean() if ratio == "per_action" else axes.sum(1).mean())
-    if branches is not None:
-        parts.append(branches.sum() / branches.shape[0])
+    if choices is not None:
+        parts.append(choices.entropies.sum() / choices.entropies.shape[0])
     return parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
 
@@ -153,7 +163,7 @@ _PolicyGradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
 def _policy_gradients(
-    output: PolicyOutput, batch: PPOBatch, to_log_prob: Tensor, branches: tuple[int, ...]
+    output: PolicyOutput, choices: _Choices | None, batch: PPOBatch, to_log_prob: Tensor, branches: tuple[int, ...]
 ) -> _PolicyGradients:
     """Goes back from log-probabilities ``[B, F]`` or, for all factors alike, ``[B, 1]``."""
     to_mean = to_log_std = to_scores = None
@@ -161,26 +171,21 @@ def _policy_gradients(
     outer = to_log_prob.expand(-1, axes + len(branches))
     if output.mean is not None and output.log_std is not None and batch.continuous is not None:
         to_mean, to_log_std = gaussian_log_prob_backward(output.mean, output.log_std, batch.continuous, outer[:, :axes])
-    if output.logits is not None and batch.discrete is not None:
-        to_scores = categorical_log_prob_backward(output.logits, batch.discrete, branches, outer[:, axes:])
+    if choices is not None and batch.discrete is not None:
+        to_scores = categorical_log_prob_backward(choices.probabilities, batch.discrete, branches, outer[:, axes:])
     return to_mean, to_log_std, to_scores
 
 
 def _with_bonus(
-    gradients: _PolicyGradients,
-    output: PolicyOutput,
-    entropies: Tensor | None,
-    coefficients: PPOCoefficients,
-    branches: tuple[int, ...],
+    gradients: _PolicyGradients, choices: _Choices | None, coefficients: PPOCoefficients, branches: tuple[int, ...]
 ) -> _PolicyGradients:
     """Adds the derivative of ``-beta * entropy``."""
     to_mean, to_log_std, to_scores = gradients
     if to_log_std is not None:
         # An axis's entropy is log_std plus a constant.
         steps, axes = to_log_std.shape
-        share = 1.0 / (steps * axes) if coefficients.ratio == "per_action" else 1.0 / steps
-        to_log_std = to_log_std - coefficients.beta * share
-    if to_scores is not None and output.logits is not None and entropies is not None:
-        outer = -coefficients.beta / entropies.shape[0]
-        to_scores = to_scores + categorical_entropy_backward(output.logits, entropies, branches, outer)
+        to_log_std = to_log_std - coefficients.beta / (steps * axes if coefficients.ratio == "per_action" else steps)
+    if to_scores is not None and choices is not None:
+        outer = -coefficients.beta / choices.entropies.shape[0]
+        to_scores = to_scores + categorical_entropy_backward(*choices, branches, outer)
     return to_mean, to_log_std, to_scores

@@ -52,9 +52,8 @@ class PPOOptimizer:
         self._step = torch.zeros((), device=self._vector.device)
         self.steps = 0
 
-    @torch.no_grad()
     def step(self) -> None:
-        """Descends once, along what lies in the ``grad`` of the parameters."""
+        """Descends once, along what lies in the ``grad`` of the parameters; under ``torch.no_grad``."""
         self._reduce.gradients(self._gradient)
         if self._max_grad_norm is not None:
             norm = torch.linalg.vector_norm(self._gradient)

@@ -36,7 +36,7 @@ def test_categorical_factors(branches: tuple[int, ...]) -> None:
     logits = torch.cat([torch.log_softmax(part, 1) for part in raw], dim=1)
     actions = torch.stack([torch.randint(0, size, (7,)) for size in branches], dim=1)
     found = categorical_log_prob(logits, actions + branch_offsets(branches))
-    entropy = categorical_entropy(logits, branches)
+    entropy = categorical_entropy(logits, logits.exp(), branches)
     for index, part in enumerate(raw):
         expected = Categorical(logits=part)
         log_prob = expected.log_prob(actions[:, index])  # type: ignore[no-untyped-call]
@@ -50,7 +50,7 @@ def test_forbidden_choices_have_no_probability_and_no_entropy() -> None:
     head = CategoricalHead(4, (3, 2), Initializer("kaiming"))
     masks = torch.tensor([[0, 1, 0, 1, 1]], dtype=torch.uint8)
     logits = head(torch.randn(1, 4), masks)
-    entropy = categorical_entropy(logits, (3, 2))
+    entropy = categorical_entropy(logits, logits.exp(), (3, 2))
     assert entropy[0, 0].item() == 0.0
     gradients = torch.autograd.grad(entropy.sum(), list(head.parameters()))
     assert all(gradient.isfinite().all() for gradient in gradients)
@@ -74,9 +74,9 @@ def test_derivatives_of_categoricals(branches: tuple[int, ...]) -> None:
     choices = torch.stack([torch.randint(0, size, (7,)) for size in branches], 1) + branch_offsets(branches)
     outer = torch.randn(7, len(branches))
     (expected,) = torch.autograd.grad(categorical_log_prob(logits, choices), [scores], outer, retain_graph=True)
-    found = categorical_log_prob_backward(logits.detach(), choices, branches, outer)
+    found = categorical_log_prob_backward(logits.detach().exp(), choices, branches, outer)
     assert torch.allclose(expected, found, atol=1e-6)
-    entropy = categorical_entropy(logits, branches)
+    entropy = categorical_entropy(logits, logits.exp(), branches)
     (expected,) = torch.autograd.grad(entropy.sum() * 0.3, [scores])
-    found = categorical_entropy_backward(logits.detach(), entropy.detach(), branches, 0.3)
+    found = categorical_entropy_backward(logits.detach(), logits.detach().exp(), entropy.detach(), branches, 0.3)
     assert torch.allclose(expected, found, atol=1e-6)

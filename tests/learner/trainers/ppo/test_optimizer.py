@@ -38,7 +38,8 @@ def descend(optimizer: PPOOptimizer, network: nn.Module, loss: Tensor) -> None:
     for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
         assert parameter.grad is not None
         parameter.grad.copy_(gradient)
-    optimizer.step()
+    with torch.no_grad():
+        optimizer.step()
 
 
 @pytest.mark.parametrize("max_grad_norm", [None, 0.5])

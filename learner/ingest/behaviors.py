@@ -178,7 +178,6 @@ class BehaviorTable:
                     {
                         "name": behavior.name,
                         "spec": behavior.spec.to_message().SerializeToString(deterministic=True),
-                        "training": behavior.training,
                     }
                     for behavior in self._behaviors
                 ]
@@ -186,6 +185,8 @@ class BehaviorTable:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Goes on from a checkpoint; indices stay what they were. `take_new` then returns every behavior.
+
+        All are to be trained, also one that was done: its trainer ends it again, unless the run file allows more now.
 
         Raises:
             UserError: the run file no longer has one of the behaviors.
@@ -197,8 +198,7 @@ class BehaviorTable:
                 raise ValueError("behaviors have been declared already; load the table before the service starts")
             for saved in state["behaviors"]:
                 spec = BehaviorSpec.from_message(spec_pb2.BehaviorSpec.FromString(saved["spec"]))
-                behavior = self._add(spec, self._options.settings_for(spec.name))
-                behavior.training = bool(saved["training"])
+                self._add(spec, self._options.settings_for(spec.name))
             self._restored = len(self._behaviors)
         self.to_trainer.set()
 

@@ -13,7 +13,7 @@ from rollcast.v1 import control_pb2
 
 from tests.e2e.books import by_reason, fates_of, total
 from tests.e2e.processes import Child, LearnerProcess, Processes
-from tests.e2e.runs import cartpole, write_run
+from tests.e2e.runs import cartpole, small, write_run
 
 NAME = "CartPole"
 ACTORS = ("one", "two", "gone")
@@ -161,3 +161,19 @@ def test_a_stopped_learner_is_waited_for(processes: Processes) -> None:
         assert books["produced"] == books["acked"] + books["unacked"] + sum(
             steps for reason in ("discarded", "dropped") for steps in books[reason].values()
         )
+
+
+def test_a_finished_run_can_be_made_longer(processes: Processes) -> None:
+    """A run that reached its last step ends actors and learner; resumed with more steps it trains on."""
+    run_file = write_run(processes.folder, {NAME: small()})
+    versions = []
+    for limit in ("1000", "3000"):
+        learner = processes.learner(run_file, "--resume=auto", "--set", f"behaviors.{NAME}.max_steps={limit}")
+        actor = processes.actor(learner.address, "CartPole-v1", name=f"until-{limit}")
+        assert learner.wait() == 0, learner.said()
+        assert actor.wait() == 0, actor.said()
+        summary = json.loads((learner.folder / "summary.json").read_text())
+        assert summary["stop_reason"] == "max_steps"
+        assert summary["env_steps_trained"] <= int(limit) + 256
+        versions.append(summary["policy_version"])
+    assert 2 <= versions[0] < versions[1] - 4

@@ -86,7 +86,7 @@ def test_lag_and_cutting_follow_the_run_file() -> None:
 
 
 def test_a_run_goes_on_with_its_behaviors() -> None:
-    """Loaded behaviors have their index, spec and state again, and are new to the trainer loop."""
+    """Loaded behaviors have index and spec again, and are to be trained: only trainers know whether one is done."""
     options = open_default()
     before = table(options)
     for name in ("Walker", NAME):
@@ -94,7 +94,7 @@ def test_a_run_goes_on_with_its_behaviors() -> None:
     before.stop_training(before.all()[0])
     after = table(options)
     after.load(before.state())
-    assert [(b.index, b.name, b.training) for b in after.take_new()] == [(0, "Walker", False), (1, NAME, True)]
+    assert [(b.index, b.name, b.training) for b in after.take_new()] == [(0, "Walker", True), (1, NAME, True)]
     assert after.restored == 2
     with pytest.raises(SpecMismatch):
         after.declare(make_spec(size=9), 0, 1)

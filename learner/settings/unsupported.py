@@ -15,6 +15,8 @@ def unsupported(options: RunOptions) -> list[str]:
     ]
     if options.default_settings is not None:
         found.extend(_of_behavior("default_settings", options.default_settings))
+    if options.checkpoint_settings.inference:
+        found.append("checkpoint_settings.inference: acting without training is not built yet, remove it")
     if options.environment_parameters:
         names = ", ".join(options.environment_parameters)
         found.append(f"environment_parameters: not built yet, remove {names}")
@@ -25,8 +27,6 @@ def _of_behavior(path: str, settings: TrainerSettings) -> Iterator[str]:
     network = settings.network_settings
     if network.memory is not None:
         yield f"{path}.network_settings.memory: recurrent networks are not built yet, remove it"
-    if network.vis_encode_type != "simple":
-        yield f"{path}.network_settings.vis_encode_type: {network.vis_encode_type} is not built yet, use simple"
     for signal in settings.reward_signals.active():
         if signal != "extrinsic":
             yield f"{path}.reward_signals.{signal}: not built yet, remove it"

@@ -14,7 +14,7 @@ from .conftest import WriteRun
     ("text", "expected"),
     [
         ("behaviors: {A: {network_settings: {memory: {}}}}", "behaviors.A.network_settings.memory"),
-        ("behaviors: {A: {network_settings: {vis_encode_type: resnet}}}", "vis_encode_type: resnet"),
+        ("behaviors: {A: {}}\ncheckpoint_settings: {inference: true}", "checkpoint_settings.inference"),
         ("behaviors: {A: {self_play: {}}}", "behaviors.A.self_play"),
         ("behaviors: {A: {behavioral_cloning: {demo_path: x}}}", "behaviors.A.behavioral_cloning"),
         ("behaviors: {A: {reward_signals: {extrinsic: {}, rnd: {}}}}", "behaviors.A.reward_signals.rnd"),

@@ -22,7 +22,7 @@ class LineSurface:
 
     def show(self, view: RunView) -> None:
         """Logs a view."""
-        if not view.behaviors:
+        if not view.behaviors and view.state is RunState.WAITING:
             log.info("waiting_for_actors", state=view.state.value, address=view.address, actors=view.actors)
         for behavior in view.behaviors:
             log.info("progress", **self._fields(view, behavior))

@@ -124,11 +124,12 @@ class TrainerLoop:
         if name in self._finished or trainer.should_still_train or not trainer.is_training:
             return
         self._finished.add(name)
-        waited = self._behaviors.stop_training(trainer.context.behavior)
+        behavior = trainer.context.behavior
+        step = trainer.get_step  # with what the present buffer holds, which now will not be trained
         trainer.finish()
-        log.info(
-            "training_finished", behavior=name, step=trainer.get_step, version=trainer.version, dropped_steps=waited
-        )
+        self._behaviors.stop_training(behavior)
+        trainer.finish()  # what came between the two
+        log.info("training_finished", behavior=name, step=step, version=trainer.version)
 
     def _pause(self) -> None:
         if not self._is_paused:

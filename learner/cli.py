@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from learner.exits import ExitCode, UserError
@@ -84,8 +85,9 @@ def _add_settings_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run-id", metavar="ID", help="name of the run; its folder is RESULTS/ID")
     parser.add_argument("--results-dir", metavar="DIR", help="where run folders are (default: results)")
     parser.add_argument(
-        "--resume", nargs="?", const="true", metavar="auto", help="go on with the run; auto: if there is one"
-    )
+        "--resume", nargs="?", const="true", metavar="auto", type=_resume_word,
+        help="go on with the run; auto: if there is one",
+    )  # fmt: skip
     parser.add_argument("--force", action="store_const", const="true", help="start anew in a folder that holds a run")
     parser.add_argument("--initialize-from", metavar="ID", help="begin with the networks of another run")
     parser.add_argument("--seed", metavar="N", help="seed of networks, minibatches, actors and environments")
@@ -124,6 +126,28 @@ def _add_operator_command(parser: argparse.ArgumentParser, function: Callable[[a
 
 
 _NOT_SETTINGS = frozenset({"command", "json", "run", "run_file", "set_items", "version"})
+_RESUME_WORDS = frozenset({"auto", "true", "false"})
+
+
+def _resume_word(text: str) -> str:
+    """Refuses a run file behind --resume, which argparse would take for its value."""
+    if text.lower() not in _RESUME_WORDS:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no value of it: write the run file before --resume, or --resume=auto"
+        )
+    return text
+
+
+@contextmanager
+def _learner_extra(command: str) -> Iterator[None]:
+    """Turns a module that is not installed into one line that says how to install it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise UserError(
+            ExitCode.MISSING_EXTRA,
+            f"{command} needs the module {error.name!r}; in the checkout: pip install '.[learner]'",
+        ) from None
 
 
 def _flags(parsed: argparse.Namespace) -> dict[str, object]:
@@ -131,20 +155,18 @@ def _flags(parsed: argparse.Namespace) -> dict[str, object]:
 
 
 def _serve(parsed: argparse.Namespace) -> int:
-    from learner.settings import load_run_options
+    with _learner_extra("serve"):
+        from learner.settings import load_run_options
 
     loaded = load_run_options(parsed.run_file, cli=_flags(parsed), set_items=parsed.set_items, environ=dict(os.environ))
-    try:
+    with _learner_extra("serve"):
         from learner.app import serve
-    except ModuleNotFoundError as error:
-        raise UserError(
-            ExitCode.MISSING_EXTRA, f"serve needs the module {error.name!r}: pip install 'rollcast[learner]'"
-        ) from None
     return serve(loaded)
 
 
 def _check_config(parsed: argparse.Namespace) -> int:
-    from learner.settings.check import check_config
+    with _learner_extra("check-config"):
+        from learner.settings.check import check_config
 
     return check_config(
         parsed.run_file,

@@ -127,13 +127,24 @@ def _python(program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def test_a_missing_extra_is_named(run_file: Path) -> None:
-    """Where torch is not installed, serve says what to install."""
+@pytest.mark.parametrize(("command", "module"), [("serve", "torch"), ("serve", "yaml"), ("check-config", "yaml")])
+def test_a_missing_extra_is_named(run_file: Path, command: str, module: str) -> None:
+    """Where a part of the learner is not installed, one line says what to install."""
     result = _python(
-        f"import sys; sys.modules['torch'] = None\nfrom learner.cli import main\nsys.exit(main(['serve', {str(run_file)!r}]))"
+        f"import sys; sys.modules[{module!r}] = None\nfrom learner.cli import main\n"
+        f"sys.exit(main([{command!r}, {str(run_file)!r}]))"
     )
     assert result.returncode == ExitCode.MISSING_EXTRA, result.stderr
-    assert result.stderr.splitlines() == ["error: serve needs the module 'torch': pip install 'rollcast[learner]'"]
+    hint = "in the checkout: pip install '.[learner]'"
+    assert result.stderr.splitlines() == [f"error: {command} needs the module {module!r}; {hint}"]
+
+
+@pytest.mark.parametrize("command", ["serve", "check-config"])
+def test_a_run_file_behind_resume(capsys: pytest.CaptureFixture[str], run_file: Path, command: str) -> None:
+    """A file name that --resume would swallow is an error that says where it belongs."""
+    assert main([command, "--resume", str(run_file)]) == ExitCode.USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "write the run file before --resume, or --resume=auto" in line
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,9 @@ _MESSAGES: Mapping[str, str] = {
 }
 """Messages for pydantic's error types where its own speak of Python."""
 
+_FOLLOWS_FROM_ANOTHER = "default_factory_not_called"
+"""Pydantic's error for a default that another value decides, where that other value is wrong and told already."""
+
 _WITHOUT_VALUE = frozenset({"missing", "invalid_as_told"})
 
 
@@ -83,8 +86,10 @@ class Problems:
         self.warnings.append(f"{self.place(path)}: {message}")
 
     def add_validation(self, error: ValidationError, prefix: Path = ()) -> None:
-        """Notes every error of a pydantic validation of the block at ``prefix``."""
+        """Notes each error of a pydantic validation of the block at ``prefix``, but for those that another one brings."""
         for details in error.errors(include_url=False):
+            if details["type"] == _FOLLOWS_FROM_ANOTHER:
+                continue
             path = (*prefix, *(str(part) for part in details["loc"]))
             self.error(path, self._message(details, path))
 

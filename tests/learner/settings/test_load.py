@@ -91,6 +91,14 @@ def test_a_long_value_is_cut_in_messages(write_run: WriteRun) -> None:
     assert len(str(caught.value)) < 400
 
 
+def test_one_mistake_is_one_error(write_run: WriteRun) -> None:
+    """Defaults that depend on a wrong value are no errors of their own."""
+    path = write_run("behaviors: {A: {trainer_type: ppo, hyperparameters: {batch_size: lots}}}\n")
+    with pytest.raises(UserError, match=r"batch_size: must be .*, got 'lots'$") as caught:
+        load_run_options(path)
+    assert caught.value.details == ()
+
+
 def test_values_that_hardly_make_sense_are_warnings(write_run: WriteRun) -> None:
     """A minibatch larger than the buffer, and criteria on a last lesson, are told and accepted."""
     loaded = load_run_options(

@@ -111,7 +111,7 @@ def test_a_learner_that_does_not_answer(capsys: pytest.CaptureFixture[str], comm
     captured = capsys.readouterr()
     assert captured.out == ""
     (line,) = captured.err.splitlines()
-    assert line.startswith(f"error: the learner at {NOBODY} did not")
+    assert line.startswith(f"error: no learner answers at {NOBODY}; ")
 
 
 @pytest.mark.parametrize("command", OPERATORS)

@@ -66,7 +66,8 @@ async def test_what_the_learner_refuses_is_told() -> None:
 
 def test_a_learner_that_is_not_there() -> None:
     """A command to an address where nobody listens fails soon, with the address."""
-    with pytest.raises(UserError, match=NOBODY) as caught, Operator(NOBODY) as operator:
+    said = f"no learner answers at {NOBODY}; if it was killed, start it again with --resume"
+    with pytest.raises(UserError, match=said) as caught, Operator(NOBODY) as operator:
         operator.pause()
     assert caught.value.exit_code is ExitCode.UNREACHABLE
 
@@ -114,7 +115,11 @@ def make_status(**changes: Any) -> control_pb2.StatusResponse:
         unknown_sessions=1,
     )
     row = control_pb2.BehaviorStatus(behavior="Walker", version=2, env_steps_taken=11, max_steps=50, books=books)
-    actor = control_pb2.ActorStatus(actor_name="rig", actor_index=3, last_seen_ms=1500)
+    own = session_pb2.ActorBooks(
+        produced_steps=12, acked_steps=5, unacked_steps=3, open_steps=2, discarded=[count(reason="reset", steps=2)]
+    )
+    acts = session_pb2.PolicyReport(generation=4, version=2)
+    actor = control_pb2.ActorStatus(actor_name="rig", actor_index=3, last_seen_ms=1500, books=[own], policies=[acts])
     state = {"run_id": "run", "generation": 4, "state": control_pb2.RUN_STATE_PAUSED, "uptime_seconds": 61.4}
     return control_pb2.StatusResponse(behaviors=[row], actors=[actor], **{**state, **changes})
 
@@ -123,11 +128,14 @@ def test_status_as_text() -> None:
     """People see the run, the books with every reason, and who is away; zeros where nothing is known say so."""
     lines = render_status(make_status(last_error="the disk is full")).splitlines()
     assert lines == [
-        "run run, generation 4: paused for 61 s",
+        "run run, generation 4: paused, up 61 s",
         "Walker: version 2, 11 steps taken of 50, 0 a second",
-        "  mean return none yet over 0 episodes (the last 100), lag 0.00",
+        "  mean return none yet of the last 100 of 0 episodes, lag 0.00",
         "  received 10 = trained 4 + dropped (stale 3) + queued 1 + lost (restart 2); duplicate 0; unknown sessions 1",
-        "actor 3 rig: away, seen 1.5 s ago, 0 steps a second",
+        (
+            "actor 3 rig: away, seen 1.5 s ago, 0 steps a second; Walker: version 2, produced 12 = acked 5 + unacked 3 "
+            "+ open 2 + discarded (reset 2) + dropped (none)"
+        ),
         "last error: the disk is full",
     ]
 

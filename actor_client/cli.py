@@ -83,7 +83,7 @@ def _add_gym(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--behavior", metavar="NAME", help="behavior to train (default: the run's only one)")
     parser.add_argument("--learner", metavar="HOST:PORT", help="where the learner is (default: 127.0.0.1:50051)")
     parser.add_argument("--insecure", action="store_true", help="allow plain text to another machine")
-    parser.add_argument("--name", metavar="NAME", help="name of this actor in the learner's status (default: actor)")
+    parser.add_argument("--name", metavar="NAME", help="name of this actor in the learner's status (default: made up)")
     parser.add_argument("--connect-timeout", metavar="S", help="give up if the learner is not found within S seconds")
     parser.add_argument("--max-seconds", metavar="S", help="stop after S seconds")
     parser.add_argument("--max-env-failures", metavar="N", help="failures in a row that end the actor (default: 3)")
@@ -100,7 +100,8 @@ def _gym(parsed: argparse.Namespace) -> int:
         from actor_client.app import run_gym
     except ModuleNotFoundError as error:
         raise ActorError(
-            ExitCode.MISSING_EXTRA, f"this command needs the module {error.name!r}: pip install 'rollcast[actor,gym]'"
+            ExitCode.MISSING_EXTRA,
+            f"this command needs the module {error.name!r}; in the checkout: pip install '.[actor,gym]'",
         ) from None
     flags = {name: value for name, value in vars(parsed).items() if name not in {"command", "run", "version"}}
     return run_gym(settings.load(flags))

@@ -32,7 +32,7 @@ class ActorSettings(BaseSettings):
     behavior: str | None = Field(default=None, min_length=1)
     learner: str = "127.0.0.1:50051"
     insecure: bool = False
-    name: str = Field(default="actor", pattern=r"^[A-Za-z0-9_.-]{1,64}$")
+    name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.-]{1,64}$")
     connect_timeout: Seconds | None = None
     max_seconds: Seconds | None = None
     max_env_failures: int = Field(default=3, ge=1)

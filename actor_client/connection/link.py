@@ -36,7 +36,7 @@ class LearnerLink:
 
     Args:
         address: Of the learner, HOST:PORT.
-        actor_name: For people, and for a stable actor_index.
+        actor_name: For people, and for a stable actor_index; None makes one up.
         load: Makes a policy from verified bytes; runs in a worker thread.
         client_version: For the learner's log.
         flush_seconds: How long the last chunks may take to be acked when the actor closes.
@@ -53,7 +53,7 @@ class LearnerLink:
         self,
         address: str,
         *,
-        actor_name: str,
+        actor_name: str | None,
         load: LoadPolicy,
         client_version: str,
         flush_seconds: float = FLUSH_SECONDS,

@@ -71,7 +71,7 @@ class Session:
     """Names the actor's place in the run.
 
     Args:
-        actor_name: For people, and for a stable actor_index.
+        actor_name: For people, and for a stable actor_index; None makes one up that tells this process apart.
         client_version: For the learner's log.
 
     Attributes:
@@ -81,10 +81,10 @@ class Session:
         next_sequence: What the learner expected at the last opening.
     """
 
-    def __init__(self, actor_name: str, client_version: str) -> None:
-        self._actor_name = actor_name
+    def __init__(self, actor_name: str | None, client_version: str) -> None:
         self._client_version = client_version
         self._instance_id = str(uuid.uuid4())
+        self._actor_name = actor_name or f"actor-{self._instance_id[:4]}"
         self.session_id = ""
         self.epoch = 0
         self.generation = 0

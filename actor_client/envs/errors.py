@@ -1,6 +1,11 @@
 """What goes wrong with environments. Each ends the actor with a documented code, unless the rollout recovers."""
 
+from typing import Any, Final
+
 from actor_client.exits import ActorError, ExitCode
+
+STEP_VALUES: Final = ("observation", "reward", "terminated", "truncated", "info")
+RESET_VALUES: Final = ("observation", "info")
 
 _LONGEST_CAUSE = 300
 
@@ -41,6 +46,20 @@ class EnvironmentFailedTooOften(ActorError):  # noqa: N818 - says what the envir
         self.failures = failures
         message = f"{failures} failures in a row without a good step between; the last: {last.message}. Run the environment alone to find the fault"
         super().__init__(ExitCode.ENVIRONMENT_FAILED, message)
+
+
+def count_fault(method: str, result: Any, names: tuple[str, ...]) -> str | None:
+    """Returns one line if a method returned another number of values than it shall, or None.
+
+    Args:
+        method: Its name.
+        result: What it returned.
+        names: Of the values that it shall return.
+    """
+    got = len(result) if isinstance(result, tuple | list) else type(result).__name__
+    if got == len(names):
+        return None
+    return f"{method} must return {', '.join(names)} ({len(names)} values); got {got}"
 
 
 def one_line(error: BaseException) -> str:

@@ -4,7 +4,7 @@ import importlib
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from rollcast.errors import BadSpec
 from rollcast.specs import BehaviorSpec
@@ -16,6 +16,11 @@ from actor_client.envs.vector import VectorBatch
 from actor_client.exits import ActorError, ExitCode
 
 DEFAULT_BEHAVIOR: Final = "Behavior"
+_INTERFACE: Final = ("gymnasium.Env", ("reset", "step", "observation_space", "action_space"))
+_VECTOR_INTERFACE: Final = (
+    "gymnasium.vector.VectorEnv",
+    ("reset", "step", "num_envs", "single_observation_space", "single_action_space"),
+)
 
 
 def make_env_batch(
@@ -48,7 +53,9 @@ def make_env_batch(
     maker = _maker(env, num_envs if vector else None, dict(env_kwargs or {}))
     environments: list[Any] = []
     try:
-        environments.extend(maker() for _ in range(1 if vector else num_envs))
+        for _ in range(1 if vector else num_envs):
+            environments.append(maker())
+            _check_interface(env, environments[-1], vector=vector)
         batch = VectorBatch(environments[0], behavior) if vector else ScalarBatch(environments, behavior)
         _check(batch.spec)
     except ActorError:
@@ -56,13 +63,15 @@ def make_env_batch(
         raise
     except Exception as error:
         _close(environments)
-        raise UnknownEnvironment(f"{env} cannot be made: {one_line(error)}") from error
+        raise UnknownEnvironment(f"{env} cannot be made: {one_line(error)}{_missing_part(error)}") from error
     return batch
 
 
 def _maker(env: str, num_envs: int | None, kwargs: dict[str, Any]) -> Callable[[], Any]:
     """Returns what makes one environment, or one vector environment of `num_envs` copies."""
     module, colon, name = env.partition(":")
+    if colon and module.endswith(".py"):
+        _refuse_file(env, Path(module), name)
     if colon and all(part.isidentifier() for part in name.split(".")):
         found = _import_callable(env, module, name)
         return (lambda: found(**kwargs)) if num_envs is None else (lambda: found(num_envs=num_envs, **kwargs))
@@ -78,6 +87,11 @@ def _gymnasium_maker(env: str, num_envs: int | None, kwargs: dict[str, Any]) -> 
         # The part before a colon is a module to import, which has been done with a better message.
         spec = gymnasium.spec(env.rpartition(":")[2])
     except gymnasium.error.Error as error:
+        module = env.removesuffix(".py")
+        if Path(f"{module}.py").is_file():
+            raise UnknownEnvironment(
+                f"{env}: no environment is registered under this name; for one of {module}.py write {module}:CLASS"
+            ) from error
         raise UnknownEnvironment(
             f"{env}: {one_line(error)} If a package registers it, write package:{env}; for an object of your own, "
             f"module:callable"
@@ -112,7 +126,32 @@ def _import_module(env: str, module: str) -> Any:
     try:
         return importlib.import_module(module)
     except Exception as error:
-        raise UnknownEnvironment(f"{env}: module {module} cannot be imported: {one_line(error)}") from error
+        absent = isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]
+        where = f"; looked in {here} and PYTHONPATH" if absent else ""
+        raise UnknownEnvironment(f"{env}: module {module} cannot be imported: {one_line(error)}{where}") from error
+
+
+def _refuse_file(env: str, file: Path, name: str) -> NoReturn:
+    """Says how to write the module of a file."""
+    folder = "" if file.parent == Path() else f", with {file.parent} as the working directory or in PYTHONPATH"
+    raise UnknownEnvironment(f"{env}: a module is named without .py; write {file.stem}:{name}{folder}")
+
+
+def _missing_part(error: Exception) -> str:
+    """Returns how to install what an environment of Gymnasium's own lacks, or nothing."""
+    text = str(error).lower()
+    if type(error).__name__ == "DependencyNotInstalled" and ("box2d" in text or "swig" in text):
+        return "; in the checkout: pip install '.[actor,gym,box2d]'"
+    return ""
+
+
+def _check_interface(env: str, made: Any, *, vector: bool) -> None:
+    """Checks that what was made can be stepped at all."""
+    interface, names = _VECTOR_INTERFACE if vector else _INTERFACE
+    missing = [name for name in names if not hasattr(made, name)]
+    if missing:
+        returned = "None" if made is None else f"{type(made).__name__}, which has no {', '.join(missing)}"
+        raise UnknownEnvironment(f"{env} returned {returned}; an object with the interface of {interface} is needed")
 
 
 def _require_gymnasium() -> None:
@@ -120,7 +159,7 @@ def _require_gymnasium() -> None:
         importlib.import_module("gymnasium")
     except ImportError as error:
         raise ActorError(
-            ExitCode.MISSING_EXTRA, "gymnasium is not installed; pip install 'rollcast[actor,gym]' brings it"
+            ExitCode.MISSING_EXTRA, "gymnasium is not installed; in the checkout: pip install '.[actor,gym]'"
         ) from error
 
 

@@ -10,7 +10,7 @@ from rollcast.specs import BehaviorSpec
 
 from actor_client.envs.actions import ActionPlan, plan_actions
 from actor_client.envs.base import FloatArray, IntArray, MaskArray, Observations, StepResult
-from actor_client.envs.errors import EnvironmentFailed
+from actor_client.envs.errors import RESET_VALUES, STEP_VALUES, EnvironmentFailed, count_fault
 from actor_client.envs.infos import check_masks, episode_numbers, open_stuck_branches, read_mask
 from actor_client.envs.observations import ObservationPlan
 
@@ -18,6 +18,8 @@ _log = structlog.get_logger(__name__)
 
 _NO_ENDS: Final = np.zeros(0, np.uint8)
 _NO_ENDS.setflags(write=False)
+# What a step that raised has returned; of the right length, so that its own fault is the one to show.
+_NO_RESULT: Final[Any] = (None,) * len(STEP_VALUES)
 
 
 class ScalarBatch:
@@ -63,10 +65,11 @@ class ScalarBatch:
         infos: list[Mapping[str, Any]] = []
         ended: list[int] = []
         ends: list[int] = []
-        index = 0
+        index, result = 0, _NO_RESULT
         try:
             for index, (step, action) in enumerate(zip(self._steps, actions, strict=True)):
-                observation, reward, terminated, truncated, info = step(action)
+                result = step(action)
+                observation, reward, terminated, truncated, info = result
                 observations.append(observation)
                 rewards.append(reward)
                 infos.append(info)
@@ -74,7 +77,7 @@ class ScalarBatch:
                     ended.append(index)
                     ends.append(SegmentEnd.TERMINATED if terminated else SegmentEnd.TRUNCATED)
         except Exception as error:
-            raise EnvironmentFailed(index, error) from error
+            raise EnvironmentFailed(index, count_fault("step", result, STEP_VALUES) or error) from error
         try:
             # An environment may return its reward as an array of one number.
             reward_array = np.array(rewards, np.float32).reshape(self.num_envs)
@@ -116,10 +119,12 @@ class ScalarBatch:
                 _log.warning("environment_close_failed", env=index, error=str(error))
 
     def _begin(self, index: int, seed: int | None) -> tuple[Any, Mapping[str, Any]]:
+        result = _NO_RESULT[: len(RESET_VALUES)]
         try:
-            observation, info = self._environments[index].reset(seed=seed)
+            result = self._environments[index].reset(seed=seed)
+            observation, info = result
         except Exception as error:
-            raise EnvironmentFailed(index, error) from error
+            raise EnvironmentFailed(index, count_fault("reset", result, RESET_VALUES) or error) from error
         return observation, info
 
     def _renew_masks(self, infos: Sequence[Mapping[str, Any]]) -> None:

@@ -11,7 +11,7 @@ from rollcast.specs import BehaviorSpec
 
 from actor_client.envs.actions import ActionPlan, plan_actions
 from actor_client.envs.base import FloatArray, IntArray, MaskArray, Observations, StepResult
-from actor_client.envs.errors import EnvironmentFailed
+from actor_client.envs.errors import RESET_VALUES, STEP_VALUES, EnvironmentFailed, count_fault
 from actor_client.envs.infos import ACTION_MASK, check_masks, open_stuck_branches, vector_episode_numbers
 from actor_client.envs.observations import ObservationPlan
 
@@ -55,10 +55,15 @@ class VectorBatch:
     def reset(self, seeds: Sequence[int]) -> Observations:
         """Begins a new episode everywhere, with the first seed: vector environments draw all copies from one."""
         try:
-            observations, infos = self._environment.reset(seed=seeds[0])
+            result = self._environment.reset(seed=seeds[0])
+            if (fault := count_fault("reset", result, RESET_VALUES)) is not None:
+                raise EnvironmentFailed(None, fault)
+            observations, infos = result
             self._to_ignore = None
             self.action_masks = None if self._read_masks(infos) is None else self._masks(infos)
             return self._encode(observations)
+        except EnvironmentFailed:
+            raise
         except Exception as error:
             raise EnvironmentFailed(None, error) from error
 
@@ -66,6 +71,8 @@ class VectorBatch:
         """Takes one action in each copy; see `EnvBatch.step`."""
         try:
             return self._step(self._actions.batch(continuous, discrete))
+        except EnvironmentFailed:
+            raise
         except Exception as error:
             raise EnvironmentFailed(None, error) from error
 
@@ -80,7 +87,10 @@ class VectorBatch:
             _log.warning("environment_close_failed", error=str(error))
 
     def _step(self, actions: NDArray[Any]) -> StepResult:
-        observations, rewards, terminated, truncated, infos = self._environment.step(actions)
+        result = self._environment.step(actions)
+        if (fault := count_fault("step", result, STEP_VALUES)) is not None:
+            raise EnvironmentFailed(None, fault)
+        observations, rewards, terminated, truncated, infos = result
         ignored, self._to_ignore = self._to_ignore, None
         rewards = np.array(rewards, np.float32).reshape(self.num_envs)
         ended_at = np.logical_or(terminated, truncated)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from rollcast.errors import WireError
 from rollcast.limits import MAX_CHUNK_BYTES
@@ -70,3 +72,13 @@ def test_limits_have_defaults_and_caps() -> None:
     assert run.limits.max_chunk_age_seconds > 0
     assert run.limits.max_chunk_steps == 0
     assert run.lease_seconds > 0
+
+
+def test_actors_without_a_name_are_told_apart() -> None:
+    """A made-up name says nothing of the machine, and stays for the life of the process."""
+    session, other = Session(None, "test"), Session(None, "test")
+    name = session.request([], 0).actor_name
+    assert re.fullmatch("actor-[0-9a-f]{4}", name)
+    assert session.request([], 0).actor_name == name
+    assert session.request([], 0).instance_id.startswith(name.removeprefix("actor-"))
+    assert other.request([], 0).instance_id != session.request([], 0).instance_id

@@ -72,6 +72,12 @@ def test_a_callable_may_make_a_vector_environment() -> None:
         (f"{toys.MODULE}:missing", "has no missing"),
         (f"{toys.MODULE}:not_callable", "is int; a callable"),
         (f"{toys.MODULE}:broken", "the simulator is not installed"),
+        ("no_such_package:Thing", f"looked in {Path.cwd()} and PYTHONPATH"),
+        ("corridor.py:Corridor", "a module is named without .py; write corridor:Corridor"),
+        ("some/corridor.py:Corridor", "write corridor:Corridor, with some as the working directory"),
+        (f"{toys.MODULE}:nothing", "returned None; an object with the interface of gymnasium.Env is needed"),
+        ("builtins:dict", "returned dict, which has no reset, step,"),
+        (f"{toys.MODULE}:unboxed", "in the checkout: pip install '.[actor,gym,box2d]'"),
     ],
 )
 def test_what_cannot_be_made_is_told_in_one_line(env: str, message: str) -> None:
@@ -83,6 +89,17 @@ def test_what_cannot_be_made_is_told_in_one_line(env: str, message: str) -> None
     assert env in caught.value.message
     assert "\n" not in caught.value.message
     assert caught.value.exit_code is ExitCode.UNKNOWN_ENVIRONMENT
+
+
+@pytest.mark.parametrize("env", ["corridor", "corridor.py"])
+def test_a_file_in_the_working_directory_is_suggested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, env: str
+) -> None:
+    """Who names a file of their own is told how its environment is named."""
+    (tmp_path / "corridor.py").touch()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UnknownEnvironment, match="write corridor:CLASS"):
+        make_env_batch(env, num_envs=1)
 
 
 def test_wrong_arguments_are_told() -> None:
@@ -136,6 +153,6 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without gymnasium the error says what to install."""
     monkeypatch.setitem(sys.modules, "gymnasium", None)
 
-    with pytest.raises(ActorError, match="rollcast\\[actor,gym\\]") as caught:
+    with pytest.raises(ActorError, match=r"in the checkout: pip install '\.\[actor,gym\]'") as caught:
         make_env_batch("CartPole-v1", num_envs=1)
     assert caught.value.exit_code is ExitCode.MISSING_EXTRA

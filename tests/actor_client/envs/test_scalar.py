@@ -136,3 +136,13 @@ def test_closing_closes_all_and_hides_faults() -> None:
 
     assert environments[1].closed
     assert [log["event"] for log in logs] == ["environment_close_failed"]
+
+
+def test_a_wrong_number_of_values_is_told() -> None:
+    """Environments of the interface before `truncated` learn what is missing."""
+    batch = ScalarBatch([toys.OldStep()], "Toy")
+    batch.reset([0])
+    with pytest.raises(EnvironmentFailed, match=r"step must return .*truncated, info \(5 values\); got 4"):
+        batch.step(None, np.zeros((1, 1), np.int32))
+    with pytest.raises(EnvironmentFailed, match=r"reset must return observation, info \(2 values\); got ndarray"):
+        ScalarBatch([toys.OldReset()], "Toy").reset([0])

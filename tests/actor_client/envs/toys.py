@@ -182,4 +182,30 @@ def several(num_envs: int, *, mode: str = "NextStep", kind: str = "toy", **kwarg
     )
 
 
+def nothing() -> None:
+    """Forgets to return what it made."""
+
+
+def unboxed() -> Any:
+    """Needs what is not installed."""
+    raise gymnasium.error.DependencyNotInstalled("Box2D is not installed, run `pip install swig`")
+
+
+class OldStep(Toy):
+    """Steps as environments did before there was `truncated`."""
+
+    def step(self, action: Any) -> Any:
+        """Returns four values."""
+        observation, reward, _, ended, info = super().step(action)
+        return observation, reward, ended, info
+
+
+class OldReset(Toy):
+    """Resets as environments did before there was an info."""
+
+    def reset(self, **arguments: Any) -> Any:
+        """Returns the observation alone."""
+        return super().reset(**arguments)[0]
+
+
 not_callable = 3

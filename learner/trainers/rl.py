@@ -333,9 +333,10 @@ class RLTrainer(Trainer):
                 )
             self.load_model_state(state["model"])
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            reason = " ".join(str(error).split())  # torch's own messages have many lines
             raise UserError(
                 ExitCode.BAD_CHECKPOINT,
-                f"the saved state of {self.brain_name} does not fit the run file: {error}; restore the settings it was "
+                f"the saved state of {self.brain_name} does not fit the run file: {reason}; restore the settings it was "
                 "made with, or start a new run",
             ) from error
         self._publish_statistics()

@@ -16,6 +16,7 @@ from learner.networks.value import ActorCritic, build_critic
 from learner.rewards.signals import build_signals
 from learner.settings.hyperparameters import PPOHyperparameters
 from learner.trainers.context import TrainerContext
+from learner.trainers.fit import require_fit
 from learner.trainers.normalization import ObservationStatistics
 from learner.trainers.ppo.epochs import EpochSums, run_epochs
 from learner.trainers.ppo.experience import Experience, ExperienceMaker
@@ -181,8 +182,9 @@ class PPOTrainer(RLTrainer):
         """Takes over what `model_state` returned.
 
         Raises:
-            ValueError, KeyError, RuntimeError: it does not fit.
+            ValueError, KeyError, TypeError, RuntimeError: it does not fit.
         """
+        require_fit(state["network"], self.network.state_dict())
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.statistics.load_state_dict(state["statistics"])

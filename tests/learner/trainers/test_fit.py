@@ -1,0 +1,26 @@
+"""How saved parameters that do not fit are told."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from learner.trainers.fit import require_fit
+
+
+def test_what_fits_is_silent() -> None:
+    """Equal names and shapes are no error."""
+    require_fit({"a": torch.zeros(2, 3)}, {"a": torch.ones(2, 3)})
+
+
+def test_differences_are_one_line() -> None:
+    """Three are named with both shapes, the rest are counted."""
+    saved = {**{f"w{i}": torch.zeros(2) for i in range(4)}, "old": torch.zeros(1)}
+    own = {**{f"w{i}": torch.zeros(3) for i in range(4)}, "new": torch.zeros(1)}
+    with pytest.raises(ValueError, match=r"^w0 is \[2\] in the saved state and \[3\] here, .*, and 3 more$") as caught:
+        require_fit(saved, own)
+    assert str(caught.value).count(" is ") == 3
+    with pytest.raises(ValueError, match=r"^new is missing in the saved state and \[1\] here, old is \[1\] in"):
+        require_fit({"old": torch.zeros(1)}, {"new": torch.zeros(1)})
+    with pytest.raises(TypeError, match="NoneType"):
+        require_fit(None, own)  # type: ignore[arg-type]

@@ -34,7 +34,7 @@ from learner.picture import Picture
 from learner.publish.store import PolicyStore
 from learner.recovery import CheckpointKeeper
 from learner.service.run_info import RunInfo
-from learner.service.server import LearnerServer
+from learner.service.server import LearnerServer, require_free
 from learner.settings import LoadedRun, RunOptions, effective_document, sources_document, split_address, unsupported
 from learner.trainers.loop import TrainerLoop
 from learner.training import TrainerFactory, news_of
@@ -60,7 +60,9 @@ def serve(loaded: LoadedRun) -> int:
     problems = unsupported(options)
     if problems:
         raise UserError(ExitCode.RUN_FILE, "the run file asks for what is not built yet", problems)
-    checkpoints = options.checkpoint_settings
+    service, checkpoints = options.rollcast, options.checkpoint_settings
+    require_free(service.address, "rollcast.address")
+    require_free(service.control_address, "rollcast.control_address")
     with open_run_folder(
         checkpoints.results_dir,
         checkpoints.run_id,
@@ -90,8 +92,8 @@ class Learner:
         state = checkpoints.load_run_state() if folder.resuming else None
         self._seed = _seed(options, {} if state is None else state.extra)
         self._generation = folder.next_generation(at_least=0 if state is None else state.generation)
-        _write_configuration(loaded, folder, self._seed)
         self._device = _device(options)
+        self._loaded: LoadedRun | None = loaded  # until it is kept in the run folder
 
         self._ledger = Ledger()
         self._behaviors = BehaviorTable(options, self._ledger)
@@ -112,6 +114,8 @@ class Learner:
         )
         if state is not None:
             self._keeper.restore(state)
+        else:
+            self._keep_configuration()
         self._factory = TrainerFactory(
             options,
             folder,
@@ -232,6 +236,8 @@ class Learner:
         trainers = self._trainers.trainers
         models = {} if stop.error is not None else self._keeper.finish(trainers)
         self._factory.close(trainers)
+        if isinstance(stop.error, UserError) and stop.error.exit_code is ExitCode.BAD_CHECKPOINT:
+            raise stop.error  # nothing was trained: the summary of the start before stays
         write_ending(self._folder, self._picture, self._behaviors.all(), models, stop, generation=self._generation)
         if isinstance(stop.error, UserError):
             raise stop.error
@@ -244,14 +250,23 @@ class Learner:
             return RunState.PAUSED
         return RunState.TRAINING if self._trainers.trainers else RunState.WAITING
 
+    def _keep_configuration(self) -> None:
+        """Writes the settings once; where a run is resumed, not before its trainers took over the saved state."""
+        if self._loaded is not None:
+            _write_configuration(self._loaded, self._folder, self._seed)
+            self._loaded = None
+
     def _after_turn(self) -> None:
         """In the trainer thread, between two turns."""
         trainers = self._trainers.trainers
-        for trainer in trainers.values():
-            if self._picture.note_trainer(trainer.context.behavior, news_of(trainer)):
-                # Now, and not when the event loop hears of it: the mean return shall be that of this moment.
-                self._trainers.stop()
-                self._request_stop_anywhere("target_return", final=True)
+        self._keep_configuration()
+        at_target = [self._picture.note_trainer(each.context.behavior, news_of(each)) for each in trainers.values()]
+        if any(at_target):
+            # Now, and not when the event loop hears of it: the mean return shall be that of this moment.
+            self._trainers.stop()
+            self._request_stop_anywhere("target_return", final=True)
+            if self._keeper.updates(trainers) == 0:
+                log.warning("target_return is already reached; raise rollcast.target_return to go on")
         self._keeper.save_if_due(trainers)
 
     def _save(self) -> Any:
@@ -260,9 +275,7 @@ class Learner:
     def _trainer_failed(self, error: BaseException) -> None:
         """In the trainer thread, as the last thing it does."""
         self._picture.last_error = f"{type(error).__name__}: {error}"
-        if isinstance(error, UserError):
-            log.error("trainer_failed", error=error.message)
-        else:
+        if not isinstance(error, UserError):  # that one ends the command, which prints it
             log.error("trainer_failed", error=str(error), exc_info=error)
         self._request_stop_anywhere("trainer_failed", final=False, error=error)
 

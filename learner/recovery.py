@@ -148,12 +148,12 @@ class CheckpointKeeper:
             extra={**self._extra, **told},
         )
         path = self.store.save_run_state(state)
-        self._schedule.saved(updates=self._updates(trainers))
+        self._schedule.saved(updates=self.updates(trainers))
         return path
 
     def save_if_due(self, trainers: Mapping[str, Trainer]) -> None:
         """Writes the run state if it is time; a full disk costs the checkpoint, not the run."""
-        if not self._schedule.is_due(updates=self._updates(trainers)):
+        if not self._schedule.is_due(updates=self.updates(trainers)):
             return
         try:
             self.save_run_state(trainers)
@@ -195,5 +195,6 @@ class CheckpointKeeper:
         self._picture.last_error = str(error)
         log.error("checkpoint_failed", error=str(error))
 
-    def _updates(self, trainers: Mapping[str, Trainer]) -> int:
+    def updates(self, trainers: Mapping[str, Trainer]) -> int:
+        """Returns how many updates were made in this start of the learner."""
         return sum(trainer.version - self._first_versions.get(name, 0) for name, trainer in trainers.items())

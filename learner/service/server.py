@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import grpc
 import structlog
@@ -32,7 +33,7 @@ from learner.service.policy_calls import PolicyService
 from learner.service.run_info import RunInfo
 from learner.service.session_calls import SessionCounts, SessionService
 from learner.service.trajectory import TrajectoryService
-from learner.settings.service import ServiceSettings
+from learner.settings.service import ServiceSettings, split_address
 
 SERVICES: Final = (session_calls.NAME, trajectory.NAME, policy_calls.NAME)
 GRACE_SECONDS: Final = 1.0
@@ -242,15 +243,44 @@ def _newest_version(store: PolicyStore, generation: int) -> Callable[[str], int 
     return newest
 
 
+def require_free(address: str, setting: str) -> None:
+    """Looks whether an address can be had, before a run folder is touched; `LearnerServer.start` takes it for good.
+
+    Raises:
+        UserError: it cannot (PORT_IN_USE).
+    """
+    host, port = split_address(address)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError:
+        found = []
+    if not any(_can_bind(family, where) for family, _, _, _, where in found):
+        raise _cannot_listen(address, setting)
+
+
+def _can_bind(family: int, where: tuple[Any, ...]) -> bool:
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC does: old connections do not matter
+            probe.bind(where)
+    except OSError:
+        return False
+    return True
+
+
 def _listen(server: grpc.aio.Server, address: str, setting: str) -> int:
     try:
         port = server.add_insecure_port(address)
     except RuntimeError:
         port = 0
     if port == 0:
-        raise UserError(
-            ExitCode.PORT_IN_USE,
-            f"cannot listen on {address}: the port is in use, or this machine has no such address. Stop the program "
-            f"that listens there, or choose another address ({setting}; port 0 takes any free port)",
-        )
+        raise _cannot_listen(address, setting)
     return port
+
+
+def _cannot_listen(address: str, setting: str) -> UserError:
+    return UserError(
+        ExitCode.PORT_IN_USE,
+        f"cannot listen on {address}: the port is in use, or this machine has no such address. Stop the program "
+        f"that listens there, or choose another address ({setting}; port 0 takes any free port)",
+    )

@@ -115,8 +115,9 @@ def test_a_taken_port_leaves_the_run_free(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=address) as caught:
             serve(load(tmp_path, address=address))
     assert caught.value.exit_code is ExitCode.PORT_IN_USE
-    assert not (tmp_path / "run" / ADDRESS_FILE).exists()
+    assert not (tmp_path / "run").exists()
     assert serve(load(tmp_path)) == ExitCode.OK
+    assert summary(tmp_path)["generation"] == 1
 
 
 def test_what_is_not_built_is_refused(tmp_path: Path) -> None:
@@ -162,16 +163,33 @@ def test_a_restart_brings_trainers_before_actors(tmp_path: Path) -> None:
     assert content["onnx_path"] is not None
 
 
-def test_another_network_does_not_fit(tmp_path: Path) -> None:
+def test_another_network_does_not_fit(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A run file that was changed against the checkpoint ends the start with its reason, and spoils nothing."""
     state = keep_a_run(tmp_path)
-    before = state.read_bytes()
+    assert serve(load(tmp_path, resume="true")) == ExitCode.OK
+    kept = [state, *(state.parent / name for name in ("summary.json", "configuration.yaml"))]
+    before = [path.read_bytes() for path in kept]
     settings = {"network_settings": {"hidden_units": 24, "num_layers": 1}}
     with pytest.raises(UserError, match="does not fit the run file") as caught:
         serve(load(tmp_path, resume="true", settings=settings, max_wall_seconds=str(SECONDS)))
     assert caught.value.exit_code is ExitCode.BAD_CHECKPOINT
-    assert state.read_bytes() == before
-    assert summary(tmp_path)["stop_reason"] == "trainer_failed"
+    assert "[16, 4] in the saved state and [24, 4] here" in caught.value.message
+    assert "\n" not in caught.value.message
+    assert "does not fit" not in "".join(capfd.readouterr()), "the command prints it, and it alone"
+    assert [path.read_bytes() for path in kept] == before
+
+
+def test_a_target_that_was_reached_before(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A run resumed at its target ends at once, and says what to change."""
+    with opened(tmp_path) as folder:
+        start = Start(folder, 1)
+        trainer = start.join()
+        trainer.tally.returns.extend([500.0] * 100)
+        start.keeper.save_run_state({NAME: trainer})
+    loaded = load(tmp_path, resume="true", target_return="400", max_wall_seconds=str(SECONDS))
+    assert serve(loaded) == ExitCode.OK
+    assert summary(tmp_path)["stop_reason"] == "target_return"
+    assert "target_return is already reached; raise rollcast.target_return" in "".join(capfd.readouterr())
 
 
 def test_a_behavior_that_is_gone_from_the_run_file(tmp_path: Path) -> None:

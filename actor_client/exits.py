@@ -35,6 +35,8 @@ class ExitCode(enum.IntEnum):
 
     POLICY_FAILED = 41, "the policy cannot act on what the environment shows"
 
+    DATA_REFUSED = 42, "for a while the learner refused everything this actor sent: NaN, or values outside the spaces"
+
     INTERNAL = 50, "a fault of Rollcast itself; the log has the traceback"
 
     INTERRUPTED = 130, "a second signal ended the actor at once"

@@ -14,6 +14,7 @@ from rollcast.v1 import policy_pb2, session_pb2
 
 from actor_client.connection.gate import Gate
 from actor_client.connection.notices import Notices
+from actor_client.connection.refusals import DataRefusals
 from actor_client.connection.session import Opening, RunInfo, Session
 from actor_client.connection.window import SendWindow
 from actor_client.exits import ActorError
@@ -44,6 +45,7 @@ class Hub:
         careful: Chunks are sent one by one, because the last stream ended without a visible reason.
         reconnects: How often the connection was lost.
         rejected: Rows that the learner refused in acks, by reason; they are acked in the books.
+        refusals: Whether anything of what is sent can be used at all.
         changed: Set whenever the stepping thread may have something to do.
         sendable: Set when the sender may have something to do.
         declared: Set when a declaration or its answer came.
@@ -71,6 +73,7 @@ class Hub:
         self.careful = False
         self.reconnects = 0
         self.rejected: dict[str, int] = {}
+        self.refusals = DataRefusals()
         self.changed = threading.Event()
         self.sendable = asyncio.Event()
         self.declared = asyncio.Event()

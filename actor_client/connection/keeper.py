@@ -16,7 +16,7 @@ from actor_client.connection.lease import Lease
 from actor_client.connection.session import Opening
 from actor_client.connection.tasks import first_of
 from actor_client.connection.uplink import Uplink
-from actor_client.connection.verdicts import describe, fatal, least_wait_seconds, superseded
+from actor_client.connection.verdicts import describe, describe_shortly, fatal, least_wait_seconds, superseded
 from actor_client.exits import ActorError, ExitCode
 
 # An actor that is fenced so often in a row shares its session with another process.
@@ -167,13 +167,14 @@ class Keeper:
         if failure is not None:
             raise failure
         hub.reconnects += 1
-        hub.last_failure = describe(error)
+        hub.last_failure = describe_shortly(error)
         wait_seconds = self._backoff.failed(least_wait_seconds(error))
+        self._log.debug("connection_failure", reason=describe(error))
         if not isinstance(error, Draining) and (left_out := hub.notices.due("unreachable")) is not None:
             self._log.warning(
                 "learner_unreachable" if self._opening else "connection_lost",
                 address=hub.address,
-                reason=hub.last_failure,
+                reason=f"{hub.last_failure}; trying again in {wait_seconds:.2g} s",
                 attempt=self._backoff.attempts,
                 left_out=left_out,
             )

@@ -129,13 +129,16 @@ class Uplink:
     def _ack(self, ack: trajectory_pb2.Ack) -> None:
         """Settles chunks, takes over credit, counts refused rows."""
         try:
-            if self._hub.window.ack(ack.acked_through):
-                self._hub.careful = False
+            settled = self._hub.window.ack(ack.acked_through)
         except ValueError as error:
             raise WireError(str(error), code=grpc.StatusCode.INTERNAL) from None
+        if settled:
+            self._hub.careful = False
         self._grant(ack.credit)
         for rejection in ack.rejections:
             self._reject(rejection)
+        if (failure := self._hub.refusals.settled(settled, ack.rejections)) is not None:
+            self._hub.fail(failure)  # the stepping thread then closes the session with its books, as at any end
         self._hub.sendable.set()
         self._hub.changed.set()
 

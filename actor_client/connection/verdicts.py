@@ -4,6 +4,7 @@ An error ends the actor if the same attempt would fail again: the configuration 
 time can heal (a learner that restarts, is full, or cannot be reached) never does.
 """
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -15,16 +16,22 @@ from actor_client.exits import ActorError, ExitCode
 # A bug of the learner is tried again, but not in haste.
 SLOW_RETRY_SECONDS = 1.0
 
+# How gRPC ends its text about a connection that could not be made: the system's words, and perhaps their number.
+_LAST_CAUSE = re.compile(
+    r".*failed to connect to remote host: (?:connect: )?(.+?)(?: \(\d+\))?\s*$", re.IGNORECASE | re.DOTALL
+)
+
+# With the next step, unless the learner's text says it.
 _FATAL: Mapping[str, tuple[ExitCode, str]] = MappingProxyType(
     {
         "MALFORMED_CHUNK": (ExitCode.MALFORMED, "report it: the actor made a chunk that breaks the protocol"),
         "BAD_REQUEST": (ExitCode.MALFORMED, "report it: the actor sent a message that breaks the protocol"),
         "BAD_SPEC": (ExitCode.REFUSED, "correct the spaces of the environment"),
-        "SPEC_MISMATCH": (ExitCode.SPEC_MISMATCH, "use the environment that the run began with, or begin another run"),
+        "SPEC_MISMATCH": (ExitCode.SPEC_MISMATCH, ""),
         "PROTOCOL_TOO_OLD": (ExitCode.PROTOCOL_TOO_OLD, "update the actor to the learner's release"),
         "UNKNOWN_BEHAVIOR": (ExitCode.UNKNOWN_BEHAVIOR, "choose a behavior of the run file with --behavior"),
-        "STEP_TOO_LARGE": (ExitCode.REFUSED, "make observations smaller, or raise max_chunk_bytes in the run file"),
-        "RING_TOO_SMALL": (ExitCode.REFUSED, "use fewer agents, or give the learner a larger ring"),
+        "STEP_TOO_LARGE": (ExitCode.REFUSED, ""),
+        "RING_TOO_SMALL": (ExitCode.REFUSED, ""),
     }
 )
 
@@ -32,7 +39,10 @@ _FATAL_CODES: Mapping[grpc.StatusCode, tuple[ExitCode, str]] = MappingProxyType(
     {
         grpc.StatusCode.UNAUTHENTICATED: (ExitCode.UNAUTHENTICATED, "check the actor's token"),
         grpc.StatusCode.PERMISSION_DENIED: (ExitCode.NOT_ALLOWED, "check what the actor's token allows"),
-        grpc.StatusCode.UNIMPLEMENTED: (ExitCode.NOT_A_LEARNER, "check the address given with --learner"),
+        grpc.StatusCode.UNIMPLEMENTED: (
+            ExitCode.NOT_A_LEARNER,
+            "this is not the address where a learner takes actors, maybe its control address; check --learner",
+        ),
         # gRPC itself refuses a message over the size limit in this way, without a reason.
         grpc.StatusCode.RESOURCE_EXHAUSTED: (ExitCode.MALFORMED, "report it: a message is over the size limit"),
     }
@@ -60,14 +70,15 @@ def fatal(error: WireError, *, opening: bool) -> ActorError | None:
     if found is None:
         return None
     exit_code, next_step = found
-    return ActorError(exit_code, f"{_statement(error)}; {next_step}")
+    text = one_line(error.message)
+    return ActorError(exit_code, f"{text}; {next_step}" if next_step else text)
 
 
 def superseded(error: WireError) -> ActorError:
     """Returns the end of an actor whose session another process has."""
     return ActorError(
         ExitCode.SUPERSEDED,
-        f"{_statement(error)}; another process took over this session, give each actor its own --name",
+        f"{one_line(error.message)}; another process took over this session, give each actor its own --name",
     )
 
 
@@ -84,14 +95,13 @@ def describe(error: WireError) -> str:
     return f"{error.reason or error.code.name}: {one_line(error.message)}"
 
 
+def describe_shortly(error: WireError) -> str:
+    """Returns the same; of a failed connection only the last cause (`Connection refused`), not gRPC's way to it."""
+    found = _LAST_CAUSE.search(error.message) if error.code is grpc.StatusCode.UNAVAILABLE else None
+    return one_line(found[1]) if found is not None and not error.reason else describe(error)
+
+
 def one_line(text: str, limit: int = 500) -> str:
     """Returns a text from outside as one line that a terminal can show."""
     flat = " ".join(text.split())
     return "".join(character if character.isprintable() else "?" for character in flat)[:limit]
-
-
-def _statement(error: WireError) -> str:
-    """Returns the learner's text, and those values of the metadata that it leaves out."""
-    text = one_line(error.message)
-    missing = [f"{key}: {value}" for key, value in sorted(error.metadata.items()) if value and value not in text]
-    return f"{text} ({one_line('; '.join(missing))})" if missing else text

@@ -158,7 +158,7 @@ def test_an_opening_refused_for_good_ends_the_actor(error: WireError, exit_code:
     ("error", "exit_code", "text"),
     [
         (
-            SpecMismatch("CartPole differs", metadata={"obs/state": "run float32[64], actor float32[48]"}),
+            SpecMismatch("CartPole differs: obs/state: run float32[64], actor float32[48]", metadata={"run": "Spec()"}),
             ExitCode.SPEC_MISMATCH,
             "obs/state: run float32[64], actor float32[48]",
         ),

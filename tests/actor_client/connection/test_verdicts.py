@@ -17,7 +17,7 @@ from rollcast.errors import (
     WireError,
 )
 
-from actor_client.connection.verdicts import describe, fatal, least_wait_seconds, one_line
+from actor_client.connection.verdicts import describe, describe_shortly, fatal, least_wait_seconds, one_line
 from actor_client.exits import ExitCode
 
 SURVIVED = {
@@ -73,15 +73,30 @@ def test_a_token_refused_with_a_reason_ends_the_actor() -> None:
     assert fatal(error, opening=False) is not None
 
 
-def test_messages_show_both_sides_once() -> None:
-    """Values of the metadata that the text lacks are added; those it has are not repeated."""
-    error = SpecMismatch(
-        "CartPole differs: obs/state: run float32[64]", metadata={"run": "float32[64]", "actor": "float32[48]"}
-    )
-    failure = fatal(error, opening=False)
+def test_a_mismatch_is_told_in_the_learners_words_alone() -> None:
+    """The text has both sides and the next step; the metadata, whole specs, would bury it."""
+    text = "CartPole differs: obs/state: run float32[64], actor float32[48]. Train the new one as another run"
+    failure = fatal(SpecMismatch(text, metadata={"run": "BehaviorSpec(...)", "actor": "x"}), opening=False)
     assert failure is not None
-    assert failure.message.count("float32[64]") == 1
-    assert "actor: float32[48]" in failure.message
+    assert failure.message == text
+
+
+def test_the_control_address_is_guessed() -> None:
+    """What a server without the actors' services answers leads to the address."""
+    failure = fatal(WireError("Method not found!", code=grpc.StatusCode.UNIMPLEMENTED), opening=True)
+    assert failure is not None
+    assert "maybe its control address; check --learner" in failure.message
+
+
+def test_a_refused_connection_is_told_shortly() -> None:
+    """The last cause stays; a text without one, and one of the learner's own, stay whole."""
+    unavailable = grpc.StatusCode.UNAVAILABLE
+    long = (
+        "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Failed to connect to remote host: "
+    )
+    for cause in ("Connection refused", "connect: Connection refused (111)"):
+        assert describe_shortly(WireError(long + cause, code=unavailable)) == "Connection refused"
+    assert describe_shortly(WireError("x (111)", code=unavailable)) == "UNAVAILABLE: x (111)"
 
 
 def test_waits_follow_the_learner_and_its_faults() -> None:

@@ -87,7 +87,7 @@ def test_actors_and_a_trainer_never_wait_for_each_other(
     actor = Vector(agents, time_horizon, list(first), produced=sum(first))
     allowance, limit = step_allowance(agents, time_horizon), buffer_steps + 1
     granted, trained, turns = 0, 0, 0
-    for moment in range(20 * (time_horizon + buffer_steps)):
+    for moment in range(6 * (time_horizon + buffer_steps)):
         granted = grant(Common(limit, actor.received - trained, 0, 1), Share(actor.received, allowance, granted))
         assert granted - trained <= limit + allowance
         if actor.produced + agents <= granted:

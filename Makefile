@@ -69,5 +69,5 @@ clean: ## remove caches and builds
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist
 	find protos learner actor_client tests deploy -name __pycache__ -prune -exec rm -rf {} +
 
-distclean: clean ## remove the virtual environment as well
-	rm -rf $(VENV)
+distclean: clean ## remove the virtual environments as well
+	rm -rf $(VENV) .venv-sb3 .venv-sf

@@ -275,8 +275,10 @@ class Learner:
     def _trainer_failed(self, error: BaseException) -> None:
         """In the trainer thread, as the last thing it does."""
         self._picture.last_error = f"{type(error).__name__}: {error}"
-        if not isinstance(error, UserError):  # that one ends the command, which prints it
+        if not isinstance(error, UserError):
             log.error("trainer_failed", error=str(error), exc_info=error)
+        elif self._service.log_format == "json":  # people read it once: the command prints it as its last line
+            log.error("trainer_failed", error=error.message)
         self._request_stop_anywhere("trainer_failed", final=False, error=error)
 
     def _on_signal(self, number: signal.Signals) -> None:

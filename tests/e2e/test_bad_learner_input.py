@@ -87,6 +87,7 @@ def test_plain_text_beyond_this_machine(processes: Processes, run_file: Path) ->
 
 def test_a_folder_in_use(shared_learner: LearnerProcess, processes: Processes, run_file: Path) -> None:
     """Two learners never write into one run folder."""
+    shared_learner.status()  # so it has its folder
     results = ("--results-dir", str(shared_learner.folder.parent), "--resume=auto")
     learner = processes.learner(run_file, *results)
     assert str(shared_learner.folder) in _refused(learner, 12)

@@ -121,7 +121,7 @@ def test_a_connect_timeout_names_the_address_and_the_reason() -> None:
     with linked(ScriptedLearner(1)) as link, pytest.raises(ActorError) as failure:
         link.open(0.5)
     assert failure.value.exit_code is ExitCode.UNREACHABLE
-    assert "127.0.0.1:1 did not answer within 0.5 s (UNAVAILABLE" in failure.value.message
+    assert "127.0.0.1:1 did not answer within 0.5 s (Connection refused" in failure.value.message
 
 
 def test_a_full_learner_is_asked_again_not_before_it_says() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -53,8 +54,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code."""
     # gRPC has lines of its own for what is said here in better words. Set before gRPC is loaded.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    for name in ("stdout", "stderr"):  # None where the caller closed them, as in `... >&-`
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open to the end
     try:
         return _run(arguments)
+    except KeyboardInterrupt:  # before the signal handlers are in place
+        return 128 + signal.SIGINT
     except BrokenPipeError:  # the reader of our output has gone, as in `... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is left to be written at exit
         return ExitCode.OK

@@ -180,6 +180,9 @@ class SessionTable:
             if account is None:
                 account = self._new_account(behavior, session)
                 session.accounts[behavior.index] = account
+            # A restored account is of the run file before the restart; too small an allowance would never end a segment.
+            account.time_horizon = behavior.time_horizon
+            account.max_chunk_bytes = self._behaviors.service.max_chunk_bytes
             account.teams[team] = agents
             account.agents = max(account.agents, sum(account.teams.values()))
             self.touch(session)

@@ -100,7 +100,7 @@ def judge(chunk: Chunk, behavior: Behavior, generation: int, newest_version: int
     if chunk.generation < generation and not has_no_policy:
         detail = f"acted under generation {chunk.generation}; the learner's is {generation}"
         return Rejected(chunk, GENERATION, chunk.rows, detail)
-    _check_version(chunk, newest_version)
+    _check_version(chunk, newest_version, behavior.name)
     if not behavior.training:
         return Rejected(chunk, NOT_TRAINING, chunk.rows, f"{behavior.name} is not trained (any more)")
     fault = find_data_fault(chunk, behavior.spec)
@@ -110,11 +110,17 @@ def judge(chunk: Chunk, behavior: Behavior, generation: int, newest_version: int
     return Accepted(chunk)
 
 
-def _check_version(chunk: Chunk, newest_version: int | None) -> None:
-    if newest_version is None or not chunk.rows:
+def _check_version(chunk: Chunk, newest_version: int | None, behavior: str) -> None:
+    if not chunk.rows:
         return
     offset = chunk.columns.get("version_offset")
     version = chunk.base_version + (int(offset.max()) if offset is not None else 0)
+    if newest_version is None:
+        raise MalformedChunk(
+            f"rows acted under version {version}, and no policy of {behavior} has been published yet: step only once a "
+            "policy acts",
+            metadata={"version": str(version)},
+        )
     if version > newest_version:
         raise MalformedChunk(
             f"rows acted under version {version}, and the newest published one is {newest_version}: check base_version "

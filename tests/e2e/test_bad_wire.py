@@ -16,7 +16,7 @@ from rollcast.v1 import trajectory_pb2
 from tests.e2e.books import by_reason
 from tests.e2e.processes import LearnerProcess, processes_in
 from tests.e2e.runs import small, write_run
-from tests.learner.service.harness import Actor, Upload, async_test
+from tests.learner.service.harness import Actor, Upload, async_test, read_policy
 from tests.learner.service.samples import make_chunk, make_spec
 
 NAME = "Raw"
@@ -85,6 +85,7 @@ async def test_a_broken_message_ends_its_stream(raw_learner: LearnerProcess, cas
     async with _actor(raw_learner, case) as actor:
         await actor.open()
         await actor.declare(make_spec(NAME))
+        await _see_policy(actor)
         before = raw_learner.behavior(NAME).books.received
         error = await _send_raw(actor, make)
         assert (error.code, error.reason) == (code, reason), error
@@ -97,6 +98,27 @@ async def test_a_broken_message_ends_its_stream(raw_learner: LearnerProcess, cas
         await actor.close()
     assert raw_learner.behavior(NAME).books.received == before + ROWS
     assert "Traceback" not in raw_learner.err()
+
+
+async def _see_policy(actor: Actor) -> None:
+    """Waits for a policy, without which no rows can have been made."""
+    call = actor.subscribe()
+    await read_policy(call)
+    call.cancel()
+
+
+@async_test
+async def test_rows_under_versions_that_cannot_be_are_refused(raw_learner: LearnerProcess) -> None:
+    """A version beyond what a trainer can hold is malformed; the learner lives on."""
+    async with _actor(raw_learner, "versions") as actor:
+        upload = await actor.join(spec=make_spec(NAME))
+        await _see_policy(actor)
+        await upload.send(make_chunk(ROWS, base_version=2**63 + 5))
+        error = await upload.failure()
+        assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_CHUNK")
+        assert str(2**63 + 5) in error.message
+        await actor.close()
+    assert raw_learner.is_running
 
 
 async def _send_raw(actor: Actor, make: Callable[[], bytes]) -> Any:
@@ -119,6 +141,7 @@ async def test_rows_that_are_not_finite_are_refused(raw_learner: LearnerProcess)
     bad.columns["reward"] = np.array([1.0, np.nan, 1.0], np.float32)
     async with _actor(raw_learner, "nan") as actor:
         upload = await actor.join(spec=make_spec(NAME))
+        await _see_policy(actor)
         before = raw_learner.behavior(NAME).books
         await upload.send(bad)
         (rejection,) = (await upload.ack(1)).rejections

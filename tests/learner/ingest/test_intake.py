@@ -18,7 +18,7 @@ from tests.learner.ingest.parts import NAME, Parts, make_chunk
 class Line:
     """An intake with one session that plays one behavior."""
 
-    def __init__(self, newest_version: int | None = None) -> None:
+    def __init__(self, newest_version: int | None = 0) -> None:
         self.parts = Parts()
         self.session: Session = self.parts.open().session
         self.behavior = self.parts.declared(self.session)
@@ -99,6 +99,17 @@ def test_versions_that_do_not_exist_are_malformed() -> None:
     bad.roles["version_offset"] = bad.roles["reward"]
     with pytest.raises(MalformedChunk, match="version 5"):
         line.take(bad)
+
+
+@pytest.mark.parametrize("version", [0, 7, 2**63 + 5, 2**64 - 1])
+def test_rows_cannot_act_before_there_is_a_policy(version: int) -> None:
+    """Before the first publication there is no version; one beyond what the trainer can hold never reaches it."""
+    line = Line(newest_version=None)
+    with pytest.raises(MalformedChunk, match=rf"version {version}, and no policy of {NAME}"):
+        line.take(make_chunk(3, base_version=version))
+    assert line.parts.ledger.books(NAME).received == 0
+    assert line.behavior.queue.queued_chunks == 0
+    assert line.take(Chunk(sequence=1, generation=1, base_version=version)) is None
 
 
 def test_the_encoded_size_is_limited() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from rollcast.errors import BadRequest, SessionExpired, SessionFenced, TooManySessions
 
+from learner.ingest.credit import step_allowance
 from learner.ingest.ended import MAX_RECORDS
+from learner.ingest.grants import GrantOffice
 from learner.ingest.sessions import MIN_RETURN_SECONDS, Opening, Resumption
 from learner.ingest.snapshot import restore, snapshot
 from tests.learner.ingest.parts import NAME, Parts, make_options, report
@@ -185,6 +187,26 @@ def test_an_awaited_session_resumes_although_the_table_is_full() -> None:
     restore(state, again.behaviors, again.sessions, again.ledger)
     again.open("b")
     assert again.open("a", resume=Resumption(session.session_id, 1, 1, 0)).resumed
+
+
+def test_a_restored_account_goes_by_the_present_run_file() -> None:
+    """With a longer horizon than before the restart, credit covers the longer segments, or none of them could end."""
+    parts = Parts()
+    session = parts.open().session
+    parts.declared(session, agents=4)
+    options = make_options(max_chunk_bytes=2**20)
+    longer = options.behaviors[NAME].model_copy(update={"time_horizon": 1000})
+    again = Parts(options.model_copy(update={"behaviors": {NAME: longer}}), generation=2)
+    restore(snapshot(parts.behaviors, parts.sessions, parts.ledger), again.behaviors, again.sessions, again.ledger)
+    resumed = again.open(resume=Resumption(session.session_id, 1, 1, 0, (report(produced=40, acked=8),)))
+    assert resumed.resumed
+    again.declared(resumed.session, agents=4)
+    account = resumed.session.accounts[0]
+    assert account.step_share.allowance == step_allowance(4, 1000)
+    assert account.byte_share.allowance == 2**20
+    granted = GrantOffice(again.behaviors).grant(resumed.session, account)
+    assert granted is not None
+    assert granted.steps_through >= 40 + 4 * 1000
 
 
 def test_epochs_grow_over_a_restart() -> None:

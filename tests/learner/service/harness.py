@@ -35,7 +35,7 @@ from learner.publish.store import PolicyStore
 from learner.service.run_info import RunInfo
 from learner.service.server import LearnerServer
 from learner.settings.run import RunOptions
-from tests.learner.service.samples import make_options, make_spec
+from tests.learner.service.samples import make_options, make_policy, make_spec
 
 SECONDS = 20.0
 """No step of a test waits longer; a limit for hangs, not a measurement."""
@@ -97,6 +97,7 @@ class Learner:
         address: str = "127.0.0.1:0",
         state: Mapping[str, Any] | None = None,
         assignment: policy_pb2.Assignment | None = None,
+        has_policy: bool = True,
     ) -> None:
         self.options = options
         self.expected_incidents = 0
@@ -106,6 +107,8 @@ class Learner:
         if state is not None:
             restore(state, self.behaviors, self.sessions, self.ledger)
         self.store = PolicyStore()
+        if has_policy:  # rows cannot act under a policy before there is one
+            self.store.publish(make_policy(0, generation=generation))
         self.hooks = Hooks()
         self.server = LearnerServer(
             address=address,

@@ -15,7 +15,7 @@ from tests.learner.service.samples import make_options, make_policy, make_spec
 @async_test
 async def test_the_newest_policy_comes_first_and_then_each_new_one() -> None:
     """A subscriber gets the newest version at once, verified by its digest, and later ones as they are published."""
-    async with running() as learner, Actor(learner.server.port) as actor:
+    async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
         learner.store.publish(make_policy(0))
         learner.store.publish(make_policy(1, size=2_500_000))
         await actor.open()
@@ -35,7 +35,7 @@ async def test_the_newest_policy_comes_first_and_then_each_new_one() -> None:
 @async_test
 async def test_what_the_subscriber_holds_is_not_sent_again() -> None:
     """A subscriber that names the version it holds gets only newer ones."""
-    async with running() as learner, Actor(learner.server.port) as actor:
+    async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
         learner.store.publish(make_policy(1))
         await actor.open()
         await actor.declare()
@@ -48,7 +48,7 @@ async def test_what_the_subscriber_holds_is_not_sent_again() -> None:
 @async_test
 async def test_a_newer_generation_is_always_sent() -> None:
     """Version 3 of the last generation does not keep version 0 of this one from being sent."""
-    async with running(generation=2) as learner, Actor(learner.server.port) as actor:
+    async with running(has_policy=False, generation=2) as learner, Actor(learner.server.port) as actor:
         learner.store.publish(make_policy(0, generation=2))
         await actor.open()
         await actor.declare()
@@ -60,7 +60,7 @@ async def test_a_newer_generation_is_always_sent() -> None:
 @async_test
 async def test_a_behavior_declared_late_joins_the_subscription() -> None:
     """A subscription that began before the declaration carries the policy as soon as the behavior is declared."""
-    async with running() as learner, Actor(learner.server.port) as actor:
+    async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
         await actor.open()
         call = actor.subscribe()
         await eventually(lambda: bool(learner.server._hub._subscriptions))
@@ -75,7 +75,7 @@ async def test_policies_of_other_behaviors_are_not_sent() -> None:
     options = make_options()
     options = options.model_copy(update={"default_settings": options.behaviors["CartPole"]})
     async with (
-        running(options) as learner,
+        running(options, has_policy=False) as learner,
         Actor(learner.server.port, "a") as first,
         Actor(learner.server.port, "b") as second,
     ):
@@ -95,7 +95,7 @@ async def test_policies_of_other_behaviors_are_not_sent() -> None:
 @async_test
 async def test_a_slow_subscriber_finishes_its_transfer_and_then_gets_the_newest() -> None:
     """While one large transfer stands still, twenty versions come and go: one waits, and only the newest is sent."""
-    async with running() as learner, Actor(learner.server.port) as actor:
+    async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
         size = 24_000_000
         learner.store.publish(make_policy(1, size=size))
         await actor.open()
@@ -118,7 +118,7 @@ async def test_a_slow_subscriber_finishes_its_transfer_and_then_gets_the_newest(
 @async_test
 async def test_a_second_subscription_supersedes_the_first() -> None:
     """The newer subscription of a session goes on, the older one ends with STREAM_SUPERSEDED."""
-    async with running() as learner, Actor(learner.server.port) as actor:
+    async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
         await actor.open()
         await actor.declare()
         old = actor.subscribe()
@@ -133,7 +133,10 @@ async def test_a_second_subscription_supersedes_the_first() -> None:
 @async_test
 async def test_a_subscription_ends_with_its_session() -> None:
     """A subscription ends well when its session is closed, and with SESSION_EXPIRED when its lease runs out."""
-    async with running(make_options(lease_seconds=0.3)) as learner, Actor(learner.server.port) as actor:
+    async with (
+        running(make_options(lease_seconds=0.3), has_policy=False) as learner,
+        Actor(learner.server.port) as actor,
+    ):
         await actor.open()
         call = actor.subscribe()
         await eventually(lambda: bool(learner.server._hub._subscriptions))
@@ -147,7 +150,7 @@ async def test_a_subscription_ends_with_its_session() -> None:
 @async_test
 async def test_pinned_versions() -> None:
     """GetPolicy brings a kept version, or the newest; an evicted one and an unknown behavior are NOT_FOUND."""
-    async with running() as learner, Actor(learner.server.port) as actor:
+    async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
         await actor.open()
         await actor.declare()
         for version in range(1, 13):
@@ -172,7 +175,7 @@ async def test_pinned_versions() -> None:
 @async_test
 async def test_no_assignment_comes_unless_there_is_something_to_say() -> None:
     """The first message of a subscription is the policy: an actor learns with the newest one without being told."""
-    async with running() as learner, Actor(learner.server.port) as actor:
+    async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
         learner.store.publish(make_policy(0))
         await actor.open()
         await actor.declare()
@@ -184,7 +187,7 @@ async def test_assignments_come_first_and_are_sent_again_when_they_change() -> N
     """Environment parameters of the run are assigned under id 1, with LEARN for each behavior; a change is id 2."""
     assignment = policy_pb2.Assignment()
     assignment.environment_parameters["gravity"].constant = 9.5
-    async with running(assignment=assignment) as learner, Actor(learner.server.port) as actor:
+    async with running(has_policy=False, assignment=assignment) as learner, Actor(learner.server.port) as actor:
         await actor.open()
         await actor.declare()
         await actor.declare(team=1)

@@ -142,7 +142,7 @@ async def test_a_drain_that_is_not_final_waits_for_the_streams_only() -> None:
 @async_test
 async def test_a_drain_does_not_wait_for_ever() -> None:
     """Actors that do not obey are cut off with DRAINING when the time is up."""
-    async with running() as learner, Actor(learner.server.port) as actor:
+    async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
         call = actor.subscribe()
         await eventually(lambda: bool(learner.server._hub._subscriptions))

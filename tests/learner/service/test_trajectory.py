@@ -304,6 +304,7 @@ async def test_a_behavior_declared_late_gets_credit_on_the_open_stream() -> None
         assert declared.behavior_index == 1
         credit = (await upload.until("ack")).credit
         assert [entry.behavior_index for entry in credit] == [1]
+        learner.store.publish(make_policy(0, name="Walker"))
         await upload.send(make_chunk(sequence=1, behavior_index=1))
         await upload.ack(1)
         assert learner.ledger.books("Walker").queued == 3

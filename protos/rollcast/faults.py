@@ -16,6 +16,9 @@ BAD_OBSERVATION: Final = "bad_observation"
 # extra/ belongs to plug-ins, which may mean something by NaN; info/ says "absent" with it; statistics are only shown.
 _MAY_BE_NOT_FINITE: Final = ("extra/", "info/", "stat/")
 
+# Networks and normalizers take float32, whatever an observation is on the wire.
+_TRAINED_ITEMSIZE: Final = np.dtype(np.float32).itemsize
+
 
 def find_data_fault(chunk: Chunk, spec: BehaviorSpec) -> tuple[str, str] | None:
     """Looks for the first fault of data in a chunk that `decode_chunk` returned.
@@ -30,11 +33,19 @@ def _not_finite(chunk: Chunk) -> tuple[str, str] | None:
     for name, array in chunk.columns.items():
         if array.dtype.kind != "f" or name.startswith(_MAY_BE_NOT_FINITE):
             continue
-        finite = np.isfinite(array)
+        finite = np.isfinite(array) if array.itemsize <= _TRAINED_ITEMSIZE else _finite_as_trained(array)
         if not finite.all():
             row = _first_row(~finite)
-            return NOT_FINITE, f"column {name}, {_where(chunk.roles[name], row)}: a value is NaN or infinite"
+            why = "is NaN or infinite" if array.itemsize <= _TRAINED_ITEMSIZE else "is NaN or infinite as float32"
+            return NOT_FINITE, f"column {name}, {_where(chunk.roles[name], row)}: a value {why}"
     return None
+
+
+def _finite_as_trained(array: NDArray[Any]) -> NDArray[np.bool_]:
+    """Says which values of a wider type stay finite in float32: 1e300 is a number on the wire and infinite behind it."""
+    with np.errstate(over="ignore"):
+        finite: NDArray[np.bool_] = np.isfinite(array.astype(np.float32))
+    return finite
 
 
 def _bad_action(chunk: Chunk, action: ActionSpec) -> tuple[str, str] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from rollcast.specs import BehaviorSpec
+from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from rollcast.trajectories import Chunk, ColumnRole, SegmentEnd, decode_chunk, encode_chunk, find_data_fault
 
 from tests.protos.builders import CARTPOLE, EVERYTHING, full_chunk, put, small_chunk
@@ -57,6 +57,27 @@ def test_numbers_that_are_not_finite_are_found(name: str, where: str, number: fl
     values[1] = number
     chunk.columns[name] = values
     assert fault(chunk) == ("not_finite", f"column {name}, {where}: a value is NaN or infinite")
+
+
+WIDE = BehaviorSpec("Wide", (ObservationSpec("state", np.dtype(np.float64), (2,)),), ActionSpec(discrete_branches=(2,)))
+
+
+@pytest.mark.parametrize(("name", "where"), [("obs/state", "row 1"), ("final_obs/state", "segment 1")])
+@pytest.mark.parametrize("number", [1e300, -1e39, 3.4028236e38, np.nan, -np.inf])
+def test_numbers_that_float32_cannot_hold_are_found(name: str, where: str, number: float) -> None:
+    """Float64 becomes float32 in the ring and in the normalizer: what becomes infinite there is refused here."""
+    chunk = small_chunk(WIDE)
+    values = chunk.columns[name].copy()
+    values[1] = number
+    chunk.columns[name] = values
+    assert fault(chunk, WIDE) == ("not_finite", f"column {name}, {where}: a value is NaN or infinite as float32")
+
+
+def test_the_largest_numbers_of_float32_have_no_fault() -> None:
+    """Rounding to the largest float32 is no fault, in a column of float64 neither."""
+    chunk = small_chunk(WIDE)
+    chunk.columns["obs/state"] = np.full_like(chunk.columns["obs/state"], 3.4028234e38)
+    assert fault(chunk, WIDE) is None
 
 
 def test_columns_of_plug_ins_may_hold_nan() -> None:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from rollcast.errors import BadSpec, RingTooSmall, SpecMismatch, StepTooLarge, UnknownBehavior
+from rollcast.limits import MAX_CHUNK_BYTES
 from rollcast.specs import BehaviorSpec, mismatches
 from rollcast.v1 import spec_pb2
 
@@ -127,10 +128,10 @@ class BehaviorTable:
             behavior = self._by_name.get(spec.name)
             if behavior is not None:
                 _check_same(behavior.spec, spec)
-                self._check_ring(spec, settings, agents)
-                return behavior
-            self._check_step(spec)
+            self._check_step(spec)  # a known one too: after a restart the run file may allow smaller chunks
             self._check_ring(spec, settings, agents)
+            if behavior is not None:
+                return behavior
             if len(self._behaviors) >= MAX_BEHAVIORS:
                 raise UnknownBehavior(f"the run has {MAX_BEHAVIORS} behaviors already, the most there may be")
             behavior = self._add(spec, settings)
@@ -235,9 +236,13 @@ class BehaviorTable:
     def _check_step(self, spec: BehaviorSpec) -> None:
         need, limit = spec.one_step_chunk_bytes, self.service.max_chunk_bytes
         if need > limit:
+            advice = "send smaller observations"
+            if need <= MAX_CHUNK_BYTES:
+                advice += f", or raise rollcast.max_chunk_bytes in the run file to {need} at least"
+            elif limit < MAX_CHUNK_BYTES:
+                advice += f" (rollcast.max_chunk_bytes may be {MAX_CHUNK_BYTES} at most)"
             raise StepTooLarge(
-                f"one step of {spec.name} needs up to {need} bytes, and a chunk holds at most {limit}: raise "
-                "rollcast.max_chunk_bytes in the run file, or send smaller observations",
+                f"one step of {spec.name} needs up to {need} bytes, and a chunk holds at most {limit}: {advice}",
                 metadata={"behavior": spec.name, "step_bytes": str(need), "max_chunk_bytes": str(limit)},
             )
 

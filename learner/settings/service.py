@@ -6,6 +6,7 @@ import ipaddress
 from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
+from rollcast.limits import MAX_CHUNK_BYTES, TARGET_CHUNK_BYTES
 
 from learner.settings.base import (
     PositiveBytes,
@@ -19,7 +20,6 @@ from learner.settings.base import (
 )
 
 MIN_CHUNK_BYTES = 64 * 1024
-MAX_CHUNK_BYTES = 64 * 1024 * 1024
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -63,9 +63,11 @@ class ServiceSettings(SettingsModel):
 
     queue_bytes: PositiveBytes = Field(default=256 * 2**20, description="bytes of chunks waiting for the trainers")
     max_chunk_bytes: PositiveBytes = Field(
-        default=4 * 2**20, ge=MIN_CHUNK_BYTES, le=MAX_CHUNK_BYTES, description="largest chunk accepted"
+        default=MAX_CHUNK_BYTES, ge=MIN_CHUNK_BYTES, le=MAX_CHUNK_BYTES, description="largest chunk accepted"
     )
-    target_chunk_bytes: PositiveBytes = Field(default=256 * 2**10, description="an actor sends a chunk of this size")
+    target_chunk_bytes: PositiveBytes = Field(
+        default=TARGET_CHUNK_BYTES, description="an actor sends a chunk of this size"
+    )
     max_chunk_age_seconds: PositiveReal = Field(
         default=0.025, description="an actor sends a chunk this old, however small"
     )

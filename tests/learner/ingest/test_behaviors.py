@@ -65,7 +65,28 @@ def test_a_step_that_fits_no_chunk_is_refused_with_both_sizes() -> None:
     with pytest.raises(StepTooLarge) as caught:
         table(options).declare(make_spec(size=20_000), 0, 1)
     assert caught.value.metadata["max_chunk_bytes"] == "65536"
-    assert int(caught.value.metadata["step_bytes"]) > 160_000
+    need = int(caught.value.metadata["step_bytes"])
+    assert need > 160_000
+    assert f"raise rollcast.max_chunk_bytes in the run file to {need}" in caught.value.message
+
+
+def test_a_step_that_fits_no_chunk_at_all_is_not_advised_a_larger_one() -> None:
+    """Above the largest chunk there may be only smaller observations help; the run file cannot ask for more."""
+    with pytest.raises(StepTooLarge, match=r"at most 4194304: send smaller observations$"):
+        table().declare(make_spec(size=600_000), 0, 1)
+    options = make_options(max_chunk_bytes=64 * 1024, target_chunk_bytes=64 * 1024)
+    with pytest.raises(StepTooLarge, match=r"at most 65536: .*\(rollcast\.max_chunk_bytes may be 4194304 at most\)$"):
+        table(options).declare(make_spec(size=600_000), 0, 1)
+
+
+def test_a_restored_behavior_must_fit_the_present_chunks() -> None:
+    """A run file that allows smaller chunks than before the restart refuses steps that no longer fit."""
+    before = table()
+    before.declare(make_spec(size=20_000), 0, 1)
+    after = table(make_options(max_chunk_bytes=64 * 1024, target_chunk_bytes=64 * 1024))
+    after.load(before.state())
+    with pytest.raises(StepTooLarge):
+        after.declare(make_spec(size=20_000), 0, 1)
 
 
 def test_a_ring_that_is_too_small_is_refused_with_the_sum() -> None:

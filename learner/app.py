@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import secrets
-import signal
 import threading
 from importlib.metadata import version
 from typing import Any
 
 import structlog
-import torch
 
+from learner.beginning import SEED_PART, choose_device, choose_seed, write_configuration
 from learner.checkpoints.runfolder import RunFolder, open_run_folder
 from learner.checkpoints.store import CheckpointStore
 from learner.control import RunControl
-from learner.ending import Stop, write_ending
+from learner.ending import write_ending
 from learner.exits import ExitCode, UserError
+from learner.files import WriteFailed
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.ledger import Ledger
 from learner.ingest.sessions import SessionTable
@@ -32,16 +30,16 @@ from learner.observe.display import Display, open_display
 from learner.observe.view import RunState, RunView
 from learner.picture import Picture
 from learner.publish.store import PolicyStore
-from learner.recovery import CheckpointKeeper
+from learner.recovery import CheckpointKeeper, Kept
 from learner.service.run_info import RunInfo
 from learner.service.server import LearnerServer, require_free
-from learner.settings import LoadedRun, RunOptions, effective_document, sources_document, split_address, unsupported
+from learner.settings import LoadedRun, split_address, unsupported
+from learner.stopping import Stop, Stopping
 from learner.trainers.loop import TrainerLoop
 from learner.training import TrainerFactory, news_of
 
 log = structlog.get_logger(__name__)
 
-_SEED_PART = "seed"
 _WATCH_SECONDS = 0.05
 _JOIN_SECONDS = 600.0
 """How long the end waits for the present update; updates of large networks on small machines take minutes."""
@@ -90,9 +88,10 @@ class Learner:
         self._folder = folder
         checkpoints = CheckpointStore(folder)
         state = checkpoints.load_run_state() if folder.resuming else None
-        self._seed = _seed(options, {} if state is None else state.extra)
+        self._seed = choose_seed(options, {} if state is None else state.extra)
+        self._stopping = Stopping()
         self._generation = folder.next_generation(at_least=0 if state is None else state.generation)
-        self._device = _device(options)
+        self._device = choose_device(options)
         self._loaded: LoadedRun | None = loaded  # until it is kept in the run folder
 
         self._ledger = Ledger()
@@ -110,7 +109,7 @@ class Learner:
             self._picture,
             generation=self._generation,
             checkpoint_seconds=service.checkpoint_seconds,
-            extra={_SEED_PART: {"run": self._seed}},
+            extra={SEED_PART: {"run": self._seed}},
         )
         if state is not None:
             self._keeper.restore(state)
@@ -130,12 +129,8 @@ class Learner:
             self._behaviors, self._factory.build, on_failure=self._trainer_failed, after_turn=self._after_turn
         )
         self._control = RunControl(
-            self._trainers, view=self.view, save=self._save, request_stop=self._request_stop_anywhere
+            self._trainers, view=self.view, save=self._save, request_stop=self._stopping.ask_anywhere
         )
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopping = asyncio.Event()
-        self._stop: Stop | None = None
-        self._is_hurried = False
         self._address = service.address
 
     async def run(self) -> int:
@@ -144,26 +139,25 @@ class Learner:
         Raises:
             UserError: an address cannot be had, or the trainer found a fault of the user's.
         """
-        self._loop = asyncio.get_running_loop()
         server = self._make_server()
-        await server.start()
-        self._control.attach(server)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self._on_signal, number)
-        self._announce(server)  # last: who reads the address may send a signal at once
+        with self._stopping.listening():
+            await server.start()
+            self._control.attach(server)
+            try:
+                self._announce(server)
+                return await self._serve(server)
+            finally:
+                await server.stop()
+                remove_addresses(self._folder.path)
+
+    async def _serve(self, server: LearnerServer) -> int:
         thread = threading.Thread(target=self._trainers.run, name="trainers", daemon=True)
         thread.start()
-        try:
-            with open_display(self._service.log_format, self._service.summary_seconds) as display:
-                await self._watch(display)
-                stop = await self._wind_down(server, thread)
-                display.update(self.view(), now=True)
-            return await asyncio.to_thread(self._conclude, stop)
-        finally:
-            await server.stop()
-            remove_addresses(self._folder.path)
-            for number in (signal.SIGTERM, signal.SIGINT):
-                self._loop.remove_signal_handler(number)
+        with open_display(self._service.log_format, self._service.summary_seconds) as display:
+            await self._watch(display)
+            stop = await self._wind_down(server, thread)
+            display.update(self.view(), now=True)
+        return await asyncio.to_thread(self._conclude, stop, has_ended=not thread.is_alive())
 
     def view(self) -> RunView:
         """Returns the picture of this moment; from any thread."""
@@ -192,7 +186,10 @@ class Learner:
     def _announce(self, server: LearnerServer) -> None:
         self._address = _with_port(self._service.address, server.port)
         control = _with_port(self._service.control_address, server.control_port)
-        write_addresses(self._folder.path, BoundAddresses(address=self._address, control=control))
+        try:
+            write_addresses(self._folder.path, BoundAddresses(address=self._address, control=control))
+        except WriteFailed as error:
+            log.error("address_not_written", error=str(error), action=f"operators need --control {control}")
         log.info(
             "learner_started",
             run=self._folder.run_id,
@@ -208,63 +205,75 @@ class Learner:
 
     async def _watch(self, display: Display) -> None:
         """Looks after the run until something asks for its end."""
-        while not self._stopping.is_set():
-            self._picture.note_steps()
+        while not self._stopping.asked.is_set():
+            self._picture.note_steps(is_paused=self._trainers.is_paused)
             limit = self._service.max_wall_seconds
             if limit is not None and self._picture.uptime_seconds >= limit:
-                self._request_stop("max_wall_seconds", final=True)
+                self._stopping.ask("max_wall_seconds", final=True)
             elif self._trainers.is_finished:
-                self._request_stop("max_steps", final=True)
+                self._stopping.ask("max_steps", final=True)
             if display.due:
                 display.update(self.view())
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), _WATCH_SECONDS)
+                await asyncio.wait_for(self._stopping.asked.wait(), _WATCH_SECONDS)
 
     async def _wind_down(self, server: LearnerServer, thread: threading.Thread) -> Stop:
         """Ends training after the present update, and says farewell to the actors."""
-        stop = self._stop or Stop("signal", final=False)
+        stop = self._stopping.stop or Stop("signal", final=False)
         log.info("stopping", reason=stop.reason, final=stop.final)
         self._trainers.stop()
-        drain_seconds = 0.0 if self._is_hurried else self._service.drain_seconds
-        await server.drain(final=stop.final, seconds=drain_seconds)
+        await server.drain(final=stop.final, seconds=self._service.drain_seconds, hurry=self._stopping.hurry)
         await asyncio.to_thread(thread.join, _JOIN_SECONDS)
-        self._picture.note_steps()
-        return stop
+        self._picture.note_steps(is_paused=self._trainers.is_paused)
+        return self._stopping.stop or stop  # the last update may have failed
 
-    def _conclude(self, stop: Stop) -> int:
-        """Writes what a run leaves behind."""
+    def _conclude(self, stop: Stop, *, has_ended: bool) -> int:
+        """Writes what a run leaves behind.
+
+        Args:
+            stop: why the run ends.
+            has_ended: the present update has: else weights and books are not of one moment, and are not saved.
+        """
         trainers = self._trainers.trainers
-        models = {} if stop.error is not None else self._keeper.finish(trainers)
+        if not has_ended:
+            log.error("update_not_over", waited_seconds=_JOIN_SECONDS, action="the last run state stays as it is")
+        kept = self._keeper.finish(trainers) if has_ended and stop.error is None else Kept({}, is_complete=has_ended)
         self._factory.close(trainers)
         if isinstance(stop.error, UserError) and stop.error.exit_code is ExitCode.BAD_CHECKPOINT:
             raise stop.error  # nothing was trained: the summary of the start before stays
-        write_ending(self._folder, self._picture, self._behaviors.all(), models, stop, generation=self._generation)
+        behaviors = self._behaviors.all()
+        is_told = write_ending(self._folder, self._picture, behaviors, kept.models, stop, generation=self._generation)
         if isinstance(stop.error, UserError):
             raise stop.error
-        return ExitCode.OK if stop.error is None else ExitCode.TRAINER_FAILED
+        if stop.error is not None:
+            return ExitCode.TRAINER_FAILED
+        return ExitCode.OK if kept.is_complete and is_told else ExitCode.NOT_SAVED
 
     def _state(self) -> RunState:
-        if self._stop is not None:
-            return RunState.FAILED if self._stop.error is not None else RunState.DRAINING
+        if self._stopping.stop is not None:
+            return RunState.FAILED if self._stopping.stop.error is not None else RunState.DRAINING
         if self._trainers.is_paused:
             return RunState.PAUSED
         return RunState.TRAINING if self._trainers.trainers else RunState.WAITING
 
     def _keep_configuration(self) -> None:
         """Writes the settings once; where a run is resumed, not before its trainers took over the saved state."""
-        if self._loaded is not None:
-            _write_configuration(self._loaded, self._folder, self._seed)
-            self._loaded = None
+        loaded, self._loaded = self._loaded, None
+        if loaded is not None:
+            write_configuration(loaded, self._folder, self._seed)
 
     def _after_turn(self) -> None:
         """In the trainer thread, between two turns."""
         trainers = self._trainers.trainers
-        self._keep_configuration()
+        try:
+            self._keep_configuration()
+        except UserError as error:  # a run that goes on does not end for it
+            log.error("configuration_not_kept", error=error.message)
         at_target = [self._picture.note_trainer(each.context.behavior, news_of(each)) for each in trainers.values()]
         if any(at_target):
             # Now, and not when the event loop hears of it: the mean return shall be that of this moment.
             self._trainers.stop()
-            self._request_stop_anywhere("target_return", final=True)
+            self._stopping.ask_anywhere("target_return", final=True)
             if self._keeper.updates(trainers) == 0:
                 log.warning("target_return is already reached; raise rollcast.target_return to go on")
         self._keeper.save_if_due(trainers)
@@ -279,61 +288,7 @@ class Learner:
             log.error("trainer_failed", error=str(error), exc_info=error)
         elif self._service.log_format == "json":  # people read it once: the command prints it as its last line
             log.error("trainer_failed", error=error.message)
-        self._request_stop_anywhere("trainer_failed", final=False, error=error)
-
-    def _on_signal(self, number: signal.Signals) -> None:
-        if self._stop is not None and self._stop.reason == "signal":
-            log.warning("second_signal", signal=number.name, action="actors are not waited for")
-            self._is_hurried = True
-        self._request_stop("signal", final=False)
-
-    def _request_stop_anywhere(self, reason: str, final: bool, error: BaseException | None = None) -> None:
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(lambda: self._request_stop(reason, final=final, error=error))
-
-    def _request_stop(self, reason: str, *, final: bool, error: BaseException | None = None) -> None:
-        if self._stop is None or (error is not None and self._stop.error is None):
-            self._stop = Stop(reason, final=final, error=error)
-        self._stopping.set()
-
-
-def _seed(options: RunOptions, saved: Any) -> int:
-    """Returns the seed of the run: the one set, else that of the run that goes on, else a drawn one."""
-    if options.env_settings.seed >= 0:
-        return options.env_settings.seed
-    part = saved.get(_SEED_PART)
-    kept = part.get("run") if isinstance(part, dict) else None
-    return kept if isinstance(kept, int) else secrets.randbelow(10_000)
-
-
-def _write_configuration(loaded: LoadedRun, folder: RunFolder, seed: int) -> None:
-    document = effective_document(loaded)
-    sources = dict(sources_document(loaded))
-    block = document.get("env_settings")
-    if isinstance(block, dict) and block.get("seed") != seed:
-        block["seed"] = seed
-        sources["env_settings.seed"] = "drawn"
-    folder.write_configuration(document, sources)
-
-
-def _device(options: RunOptions) -> torch.device:
-    """Chooses the device and the number of threads.
-
-    Raises:
-        UserError: there is no such device.
-    """
-    name = options.torch_settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(
-            ExitCode.RUN_FILE, f"torch_settings.device is {name!r}, which cannot be used here: {reason}"
-        ) from None
-    # Half of the cores: simulators mostly run on the other half, and small networks gain nothing from more.
-    torch.set_num_threads(options.rollcast.torch_threads or max(1, len(os.sched_getaffinity(0)) // 2))
-    return device
+        self._stopping.ask_anywhere("trainer_failed", final=False, error=error)
 
 
 def _with_port(address: str, port: int) -> str:

@@ -11,10 +11,14 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
 
 from learner.exits import ExitCode, UserError
+
+if TYPE_CHECKING:
+    from learner.operator import Operator
 
 _EXIT_CODES = "exit codes:\n" + "\n".join(f"  {code.value:3d}  {code.help}" for code in ExitCode)
 
@@ -51,7 +55,10 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command and returns its exit code."""
+    """Runs a command and returns its exit code. To be called once, in the main thread: it sets up the process."""
+    # Until `serve` handles signals, Ctrl-C ends the process as the system does: an exception could come up in the
+    # middle of an import that catches everything, and be lost.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     # gRPC has lines of its own for what is said here in better words. Set before gRPC is loaded.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     for name in ("stdout", "stderr"):  # None where the caller closed them, as in `... >&-`
@@ -59,11 +66,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open to the end
     try:
         return _run(arguments)
-    except KeyboardInterrupt:  # before the signal handlers are in place
-        return 128 + signal.SIGINT
     except BrokenPipeError:  # the reader of our output has gone, as in `... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is left to be written at exit
         return ExitCode.OK
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            _flush_or_forget(stream)
+
+
+def _flush_or_forget(stream: TextIO) -> None:
+    """Writes what waits, or gives it up where nobody reads it or the disk is full: at exit it would change the code."""
+    try:
+        stream.flush()
+    except (OSError, ValueError):
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _run(arguments: Sequence[str] | None) -> int:
@@ -82,8 +98,6 @@ def _run(arguments: Sequence[str] | None) -> int:
             print(f"  {line}", file=sys.stderr)
         print(f"error: {error.message}", file=sys.stderr)
         return error.exit_code
-    finally:
-        sys.stdout.flush()  # at exit nobody could catch what it raises
 
 
 def _add_settings_arguments(parser: argparse.ArgumentParser) -> None:
@@ -185,54 +199,50 @@ def _check_config(parsed: argparse.Namespace) -> int:
     )
 
 
-def _status(parsed: argparse.Namespace) -> int:
-    from learner.operator import Operator, render_status, status_document
+def _operator(parsed: argparse.Namespace) -> Operator:
+    from learner.operator import Operator
 
-    with Operator.find(parsed.control, parsed.run_id, Path(parsed.results_dir)) as operator:
+    return Operator.find(parsed.control, parsed.run_id, Path(parsed.results_dir))
+
+
+def _status(parsed: argparse.Namespace) -> int:
+    from learner.operator import render_status, status_document
+
+    with _operator(parsed) as operator:
         status = operator.status()
     print(status_document(status) if parsed.json else render_status(status))
     return ExitCode.OK
 
 
 def _pause(parsed: argparse.Namespace) -> int:
-    from learner.operator import Operator
-
-    with Operator.find(parsed.control, parsed.run_id, Path(parsed.results_dir)) as operator:
+    with _operator(parsed) as operator:
         operator.pause()
     print("paused")
     return ExitCode.OK
 
 
 def _resume(parsed: argparse.Namespace) -> int:
-    from learner.operator import Operator
-
-    with Operator.find(parsed.control, parsed.run_id, Path(parsed.results_dir)) as operator:
+    with _operator(parsed) as operator:
         operator.resume()
     print("training goes on")
     return ExitCode.OK
 
 
 def _save(parsed: argparse.Namespace) -> int:
-    from learner.operator import Operator
-
-    with Operator.find(parsed.control, parsed.run_id, Path(parsed.results_dir)) as operator:
+    with _operator(parsed) as operator:
         print(operator.save_checkpoint())
     return ExitCode.OK
 
 
 def _drain(parsed: argparse.Namespace) -> int:
-    from learner.operator import Operator
-
-    with Operator.find(parsed.control, parsed.run_id, Path(parsed.results_dir)) as operator:
+    with _operator(parsed) as operator:
         operator.drain(final=True)
     print("the run ends; its actors exit")
     return ExitCode.OK
 
 
 def _healthcheck(parsed: argparse.Namespace) -> int:
-    from learner.operator import Operator
-
-    with Operator.find(parsed.control, parsed.run_id, Path(parsed.results_dir)) as operator:
+    with _operator(parsed) as operator:
         serving = operator.accepts_actors()
     print("serving" if serving else "not serving")
     return ExitCode.OK if serving else ExitCode.UNREACHABLE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
@@ -14,23 +13,9 @@ from learner.ingest.behaviors import Behavior
 from learner.observe.summary import BehaviorSummary, Summary, write_summary
 from learner.observe.summary_table import print_summary
 from learner.picture import Picture
+from learner.stopping import Stop
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """Why a run ends.
-
-    Attributes:
-        reason: ``target_return``, ``max_steps``, ``max_wall_seconds``, ``signal``, ``operator``, ``trainer_failed``.
-        final: actors exit; else they come back.
-        error: what the trainer thread raised.
-    """
-
-    reason: str
-    final: bool
-    error: BaseException | None = None
 
 
 def write_ending(
@@ -41,8 +26,12 @@ def write_ending(
     stop: Stop,
     *,
     generation: int,
-) -> None:
-    """Writes ``summary.json`` and prints the same as a table; a full disk costs the file, not the exit code."""
+) -> bool:
+    """Writes ``summary.json`` and prints the same as a table.
+
+    Returns:
+        Whether the file was written; a full disk costs the file, not the table.
+    """
     summary = Summary(
         run_id=folder.run_id,
         generation=generation,
@@ -54,8 +43,11 @@ def write_ending(
             for behavior in behaviors
         },
     )
+    is_written = True
     try:
         write_summary(folder.path, summary)
     except WriteFailed as error:
         log.error("summary_failed", error=str(error))
+        is_written = False
     print_summary(summary)
+    return is_written

@@ -1,7 +1,7 @@
 """What the learner's exit codes mean, and the one exception a user sees without a traceback.
 
 The codes are in ranges, so that a script or a restart policy can tell the kinds apart: 10-19 the configuration,
-20-29 the network, 30-39 the protocol, 40-49 the training. A run stopped by ``rollcast.max_wall_seconds`` ends with
+20-29 the network, 30-39 the protocol, 40-49 the training; 130 is the shell's number for Ctrl-C. A run stopped by ``rollcast.max_wall_seconds`` ends with
 ``OK``: it did what it was asked to do, and its last summary line says that the time limit ended it.
 """
 
@@ -33,6 +33,9 @@ class ExitCode(enum.IntEnum):
 
     TRAINER_FAILED = 40, "a trainer raised an error; the last checkpoint is kept"
     POLICY_CHECK_FAILED = 41, "the exported policy does not compute what the trained one computes"
+    NOT_SAVED = 43, "the run is over, but its last checkpoint, its model or its summary could not be written"
+
+    INTERRUPTED = 130, "a signal ended the learner at once: while it started, or a third one while it stopped"
 
     def __new__(cls, value: int, help_text: str) -> Self:
         """Makes a member from its number and its help text."""

@@ -59,7 +59,7 @@ def atomic_file(path: Path, *, keep: Path | None = None) -> Iterator[BinaryIO]:
     except OSError as error:
         raise WriteFailed(path, error) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        _forget(temporary)
 
 
 def write_file(path: Path, data: bytes, *, keep: Path | None = None) -> None:
@@ -109,4 +109,10 @@ def _keep(path: Path, keep: Path) -> None:
     except OSError:  # a file system without links: for a moment there is no file at ``path``
         path.replace(keep)
     finally:
-        second.unlink(missing_ok=True)
+        _forget(second)
+
+
+def _forget(temporary: Path) -> None:
+    """Removes what a failure may have left; a folder that is gone or read-only refuses that, too."""
+    with contextlib.suppress(OSError):
+        temporary.unlink()

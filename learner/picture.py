@@ -114,12 +114,14 @@ class Picture:
         for name, state in states.items():
             self._note(name).news = TrainerNews(**state)
 
-    def note_steps(self) -> None:
-        """Reads how many steps the actors have taken; call it often, for it starts the clocks."""
+    def note_steps(self, *, is_paused: bool = False) -> None:
+        """Reads how many steps the actors have taken; call it often and from one thread, for it drives the clocks."""
+        acting = {index for session in self._sessions.live() if session.is_connected for index in session.accounts}
         for behavior in self._behaviors.all():
             notes = self._note(behavior.name)
             taken = self._sessions.steps_taken(behavior.index)
             notes.milestones.note_steps(taken)
+            notes.milestones.note_activity(is_idle=is_paused or behavior.index not in acting)
             notes.rate.update(taken)
 
     def note_trainer(self, behavior: Behavior, news: TrainerNews) -> bool:

@@ -7,6 +7,7 @@ session table are those of one moment.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,27 @@ from learner.ingest.ledger import Ledger, LedgerError
 from learner.ingest.sessions import SessionTable
 from learner.ingest.snapshot import restore, snapshot
 from learner.picture import Picture
+from learner.service.throttle import Throttle
 from learner.trainers.base import Trainer
 
 log = structlog.get_logger(__name__)
 
+_LOG_SECONDS = 60.0
 _NO_SENSE = (AttributeError, DecodeError, KeyError, LedgerError, TypeError, ValueError, WireError)
 """What a run state can provoke that is a readable file, and was not written by `CheckpointKeeper`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What the end of a run left in its folder.
+
+    Attributes:
+        models: the final model of each behavior, None where there is none.
+        is_complete: everything was written; else the log says what was not.
+    """
+
+    models: Mapping[str, Path | None]
+    is_complete: bool
 
 
 class CheckpointKeeper:
@@ -67,6 +83,7 @@ class CheckpointKeeper:
         self._extra = dict(extra)
         self._first_versions: dict[str, int] = {}
         self._trainer_states: Mapping[str, Any] = {}
+        self._throttle = Throttle(_LOG_SECONDS)
 
     def restore(self, state: RunState) -> None:
         """Goes on from a run state, before the service starts.
@@ -171,29 +188,33 @@ class CheckpointKeeper:
             self.save_behavior(trainer)
         return self.save_run_state(trainers)
 
-    def finish(self, trainers: Mapping[str, Trainer]) -> dict[str, Path | None]:
-        """Writes everything at the end of a run.
-
-        Returns:
-            The final model of each behavior, None where there is none.
-        """
+    def finish(self, trainers: Mapping[str, Trainer]) -> Kept:
+        """Writes everything at the end of a run; what cannot be written costs nothing else."""
+        is_complete = self._manages(lambda: self.save_run_state(trainers))
         models: dict[str, Path | None] = {}
-        self._tolerate(lambda: self.save_run_state(trainers))
         for name, trainer in trainers.items():
-            self._tolerate(lambda trainer=trainer: self.save_behavior(trainer))  # type: ignore[misc]
-            models[name] = self._tolerate(lambda name=name: self.store.finish_behavior(name))  # type: ignore[misc]
-        return models
+            models[name] = None
+            is_complete &= self._manages(lambda trainer=trainer: self.save_behavior(trainer))  # type: ignore[misc]
+            is_complete &= self._manages(
+                lambda name=name: models.update({name: self.store.finish_behavior(name)})  # type: ignore[misc]
+            )
+        return Kept(models, is_complete and None not in models.values())
 
-    def _tolerate(self, save: Callable[[], Path | None]) -> Path | None:
+    def _manages(self, save: Callable[[], object]) -> bool:
         try:
-            return save()
+            save()
         except CheckpointFailed as error:
-            self._note_failure(error)
-            return None
+            self._note_failure(error, is_last=True)
+            return False
+        return True
 
-    def _note_failure(self, error: CheckpointFailed) -> None:
+    def _note_failure(self, error: CheckpointFailed, *, is_last: bool = False) -> None:
+        """Shows a failure; a disk that stays full is logged once a minute."""
         self._picture.last_error = str(error)
-        log.error("checkpoint_failed", error=str(error))
+        left_out = 0 if is_last else self._throttle.admit(None)
+        if left_out is not None:
+            repeated = {"left_out": left_out} if left_out else {}
+            log.error("checkpoint_failed", error=str(error), **repeated)
 
     def updates(self, trainers: Mapping[str, Trainer]) -> int:
         """Returns how many updates were made in this start of the learner."""

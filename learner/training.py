@@ -86,7 +86,7 @@ class TrainerFactory:
         trainer = registry.build(context)
         self._keeper.begin(trainer)
         if self._is_resumed and trainer.get_step:
-            self._writer.restart(behavior.name, trainer.get_step)
+            stats.restart(trainer.get_step)
         stats.write_text(HYPERPARAMETERS, settings_table(behavior.settings.model_dump(mode="json")), trainer.get_step)
         return trainer
 

@@ -182,10 +182,10 @@ class CheckpointStore:
         newest = self._saved_here.get(behavior) or next(reversed(self.status.checkpoints(behavior)), None)
         if newest is None:
             return None
-        model = self.folder.checkpoint(behavior, newest.steps, ".onnx")
-        target = self.folder.final_model(behavior) if model.exists() else None
-        if target is not None:
-            with saving(target):
+        with saving(self.folder.path):
+            model = self.folder.checkpoint(behavior, newest.steps, ".onnx")
+            target = self.folder.final_model(behavior) if model.exists() else None
+            if target is not None:
                 write_file(target, model.read_bytes())
         files = newest.auxillary_file_paths if target is not None else ()
         final = str(target or newest.file_path)

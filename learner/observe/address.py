@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,5 +51,6 @@ def read_addresses(run_folder: Path) -> BoundAddresses | None:
 
 
 def remove_addresses(run_folder: Path) -> None:
-    """Removes the file at the end of the learner; one that is gone already is fine."""
-    (run_folder / ADDRESS_FILE).unlink(missing_ok=True)
+    """Removes the file at the end of the learner; one that is gone, or cannot be removed, is fine."""
+    with contextlib.suppress(OSError):
+        (run_folder / ADDRESS_FILE).unlink()

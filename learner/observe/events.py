@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
+import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,26 +14,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, types_pb2
-from tensorboard.summary.writer import event_file_writer
+from tensorboard.summary.writer import record_writer
 
 from learner.observe.stats import Aggregation, StatSummary
 from learner.observe.text import printable
 
-FLUSH_SECONDS = 5
-WAITING_EVENTS = 100
 HISTOGRAM_BINS = 30
 LARGEST_DRAWN = float(np.finfo(np.float32).max)
 
-# TensorBoard ships neither annotations nor stubs: its messages and its writer are Any here, and nowhere else.
+# TensorBoard ships neither annotations nor stubs: its messages and its records are Any here, and nowhere else.
 _event: Any = event_pb2
 _summary: Any = summary_pb2
 _tensor: Any = tensor_pb2
 _types: Any = types_pb2
-_open_file: Any = event_file_writer.EventFileWriter
+_record_writer: Any = record_writer.RecordWriter
 
 
 class EventFile:
-    """Writes ``events.out.tfevents.*`` in a folder; a thread of TensorBoard's does the disk's part.
+    """Writes ``events.out.tfevents.*`` in a folder, each event at once and whole.
+
+    TensorBoard's own writer has a thread that ends for good, with a traceback, when the disk is full. Here whoever adds
+    an event hears of it, and what comes once there is room is readable: a part of a record never stays in the file.
 
     Args:
         folder: made if missing.
@@ -39,7 +44,18 @@ class EventFile:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._file = _open_file(str(folder), max_queue_size=WAITING_EVENTS, flush_secs=FLUSH_SECONDS)
+        folder.mkdir(parents=True, exist_ok=True)
+        now = time.time_ns()
+        name = f"events.out.tfevents.{now // 10**9:010d}.{socket.gethostname()}.{os.getpid()}.{now % 10**9}"
+        self._end = 0
+        self._file = (folder / name).open("xb", buffering=0)
+        try:
+            self._write(_event.Event(wall_time=time.time(), file_version="brain.Event:2"))
+        except OSError:
+            self._file.close()
+            with contextlib.suppress(OSError):
+                (folder / name).unlink()
+            raise
 
     def add_restart(self, step: int) -> None:
         """Lets TensorBoard hide what this folder's files hold from this step on, written before now.
@@ -49,7 +65,7 @@ class EventFile:
         """
         start = _event.SessionLog(status=_event.SessionLog.START)
         for _ in range(2):  # TensorBoard takes the first start it ever sees for the beginning, and hides nothing
-            self._file.add_event(_event.Event(wall_time=time.time(), step=step, session_log=start))
+            self._write(_event.Event(wall_time=time.time(), step=step, session_log=start))
 
     def add_summaries(self, summaries: Mapping[str, StatSummary], step: int) -> None:
         """Adds one event with a scalar for each summary, and a histogram ``<key>_hist`` for each HISTOGRAM.
@@ -80,21 +96,36 @@ class EventFile:
         """Puts everything on disk.
 
         Raises:
-            OSError: the file cannot be written.
+            OSError: the disk failed.
         """
-        self._file.flush()
+        os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Puts everything on disk and closes the file.
+        """Closes the file; twice is harmless.
 
         Raises:
-            OSError: the file cannot be written.
+            OSError: the disk failed.
         """
         self._file.close()
 
     def _add(self, values: list[Any], step: int) -> None:
         summary = _summary.Summary(value=values)
-        self._file.add_event(_event.Event(wall_time=time.time(), step=step, summary=summary))
+        self._write(_event.Event(wall_time=time.time(), step=step, summary=summary))
+
+    def _write(self, event: Any) -> None:
+        record = io.BytesIO()
+        _record_writer(record).write(event.SerializeToString())
+        rest = record.getbuffer()
+        length_bytes = len(rest)
+        try:
+            self._file.seek(self._end)
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError:
+            with contextlib.suppress(OSError):  # else the next record overwrites what this one left
+                self._file.truncate(self._end)
+            raise
+        self._end += length_bytes
 
 
 def _histogram(values: NDArray[np.float64]) -> Any:

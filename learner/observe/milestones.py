@@ -11,7 +11,7 @@ class Milestones:
     """Times one behavior from the first environment step that any actor took.
 
     A run that goes on from a checkpoint continues the clock with its next step: the time between, and the wait for
-    actors, do not count.
+    actors, do not count. Of the time since the first step, that in which something could be done is counted besides.
 
     Args:
         clock: a monotonic clock in seconds.
@@ -21,6 +21,8 @@ class Milestones:
         self._clock = clock
         self._started_at: float | None = None
         self._earlier_seconds = 0.0
+        self._looked_at: float | None = None
+        self._active_seconds = 0.0
         self._env_steps_taken = 0
         self._seconds_to_target: float | None = None
         self._env_steps_to_target: int | None = None
@@ -30,6 +32,17 @@ class Milestones:
         if self._started_at is None and env_steps_taken > self._env_steps_taken:
             self._started_at = self._clock()
         self._env_steps_taken = max(self._env_steps_taken, env_steps_taken)
+
+    def note_activity(self, *, is_idle: bool) -> None:
+        """Counts the time since the last look as active or not; call it often, and from one thread.
+
+        Args:
+            is_idle: the run is paused, or no actor is there.
+        """
+        now = self._clock()
+        if self._started_at is not None and not is_idle:
+            self._active_seconds += now - max(self._started_at, self._looked_at or self._started_at)
+        self._looked_at = now
 
     def note_target(self) -> bool:
         """Notes that the target has been reached now, and says whether that is news; the first time counts."""
@@ -44,6 +57,11 @@ class Milestones:
         """Time since the first step; 0 before it."""
         running = 0.0 if self._started_at is None else self._clock() - self._started_at
         return self._earlier_seconds + running
+
+    @property
+    def active_seconds(self) -> float:
+        """Those of `wall_seconds` in which the run was not paused and an actor was there."""
+        return self._active_seconds
 
     @property
     def env_steps_taken(self) -> int:
@@ -64,6 +82,7 @@ class Milestones:
         """Returns what a checkpoint keeps."""
         return {
             "wall_seconds": self.wall_seconds,
+            "active_seconds": self.active_seconds,
             "env_steps_taken": self._env_steps_taken,
             "seconds_to_target": self._seconds_to_target,
             "env_steps_to_target": self._env_steps_to_target,
@@ -76,6 +95,8 @@ class Milestones:
             ValueError: a value is missing, or is not what :meth:`state` writes.
         """
         self._earlier_seconds = _seconds(state, "wall_seconds") or 0.0
+        active_seconds = _seconds(state, "active_seconds")
+        self._active_seconds = self._earlier_seconds if active_seconds is None else active_seconds
         self._env_steps_taken = _steps(state, "env_steps_taken") or 0
         self._seconds_to_target = _seconds(state, "seconds_to_target")
         self._env_steps_to_target = _steps(state, "env_steps_to_target")

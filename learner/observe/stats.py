@@ -10,7 +10,7 @@ import enum
 import math
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -78,6 +78,9 @@ class StatsWriter(Protocol):
     def write_text(self, category: str, title: str, text: str, step: int) -> None:
         """Writes a text (Markdown), such as the hyperparameters."""
 
+    def restart(self, category: str, step: int) -> None:
+        """Notes that a run goes on from a checkpoint: what was written at this step or later is not part of it."""
+
     def close(self) -> None:
         """Writes what is left and lets go of files; closing twice is harmless."""
 
@@ -86,8 +89,8 @@ class StatsReporter:
     """Collects the statistics of one category (a behavior) and hands them to writers.
 
     Thread-safe and cheap: adding a number is a few float operations under a lock. A writer that fails (a full disk) is
-    dropped with one warning; statistics never end a training. The writers belong to whoever made them, and are
-    closed there.
+    told of once, and tried again with what comes next; statistics never end a training. The writers belong to whoever
+    made them, and are closed there.
 
     Args:
         category: the behavior's name.
@@ -97,6 +100,7 @@ class StatsReporter:
     def __init__(self, category: str, writers: Sequence[StatsWriter] = ()) -> None:
         self.category = category
         self._writers = list(writers)
+        self._failing: set[int] = set()  # places in _writers
         self._lock = threading.Lock()
         self._stats: dict[str, _Accumulator] = {}
         self._warned_of_keys = False
@@ -136,20 +140,16 @@ class StatsReporter:
             stats, self._stats = self._stats, {}
         summaries = {key: stat.summary() for key, stat in stats.items() if stat.used}
         if summaries:
-            for writer in tuple(self._writers):
-                try:
-                    writer.write(self.category, summaries, step)
-                except OSError as error:
-                    self._drop(writer, error)
+            self._tell(lambda writer: writer.write(self.category, summaries, step))
         return summaries
 
     def write_text(self, title: str, text: str, step: int = 0) -> None:
         """Hands a text to the writers at once."""
-        for writer in tuple(self._writers):
-            try:
-                writer.write_text(self.category, title, text, step)
-            except OSError as error:
-                self._drop(writer, error)
+        self._tell(lambda writer: writer.write_text(self.category, title, text, step))
+
+    def restart(self, step: int) -> None:
+        """Tells the writers that the run goes on from a checkpoint of this step."""
+        self._tell(lambda writer: writer.restart(self.category, step))
 
     def _stat(self, key: str, aggregation: Aggregation) -> _Accumulator | None:
         stat = self._stats.get(key)
@@ -163,15 +163,27 @@ class StatsReporter:
         stat.aggregation = aggregation
         return stat
 
-    def _drop(self, writer: StatsWriter, error: OSError) -> None:
-        self._writers.remove(writer)
-        log.warning(
-            "stats_writer_failed",
-            writer=type(writer).__name__,
-            category=self.category,
-            error=str(error),
-            action="dropped",
-        )
+    def _tell(self, call: Callable[[StatsWriter], None]) -> None:
+        for place, writer in enumerate(self._writers):
+            try:
+                call(writer)
+            except OSError as error:
+                self._note_failure(place, error)
+            else:
+                if place in self._failing:
+                    self._failing.remove(place)
+                    log.info("stats_written_again", writer=type(writer).__name__, category=self.category)
+
+    def _note_failure(self, place: int, error: OSError) -> None:
+        if place not in self._failing:
+            self._failing.add(place)
+            log.warning(
+                "stats_not_written",
+                writer=type(self._writers[place]).__name__,
+                category=self.category,
+                error=str(error),
+                action="tried again with the next",
+            )
 
 
 class _Accumulator:

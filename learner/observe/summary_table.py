@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import structlog
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -10,10 +11,19 @@ from rich.text import Text
 from learner.observe import text
 from learner.observe.summary import BehaviorSummary, Summary
 
+log = structlog.get_logger(__name__)
+
 
 def print_summary(summary: Summary, console: Console | None = None) -> None:
-    """Prints the summary to standard output: a row per number, a column per behavior."""
-    (console or Console()).print(summary_table(summary))
+    """Prints the summary to standard output: a row per number, a column per behavior. Nobody needs to read it."""
+    console = console or Console()
+    with console.capture() as captured:  # rich itself ends the process where standard output is closed
+        console.print(summary_table(summary))
+    try:
+        console.file.write(captured.get())
+        console.file.flush()
+    except (OSError, ValueError) as error:  # ValueError: the stream was closed
+        log.debug("summary_not_shown", reason=str(error))
 
 
 def summary_table(summary: Summary) -> RenderableType:

@@ -34,6 +34,7 @@ class TensorBoardWriter:
         self._run_folder = run_folder
         self._folder_name = folder_name
         self._files: dict[str, EventFile] = {}
+        self._restarts: dict[str, int] = {}
 
     def write(self, category: str, summaries: Mapping[str, StatSummary], step: int) -> None:
         """Writes a scalar for each summary, and a histogram ``<key>_hist`` for each HISTOGRAM.
@@ -58,11 +59,14 @@ class TensorBoardWriter:
     def restart(self, category: str, step: int) -> None:
         """Says that a run goes on from a checkpoint: what was written at this step or later is not part of it.
 
+        What cannot be written now is written before anything else later.
+
         Raises:
             OSError: the file cannot be written.
             ValueError: the category is no folder name.
         """
-        self._file(category).add_restart(step)
+        self._restarts[category] = step
+        self._file(category)
 
     def flush(self) -> None:
         """Puts everything written so far on disk.
@@ -77,7 +81,7 @@ class TensorBoardWriter:
         """Closes every file; what a full disk does not take is given up."""
         files, self._files = self._files, {}
         for file in files.values():
-            with contextlib.suppress(OSError):  # the reporter has already said that this disk takes nothing more
+            with contextlib.suppress(OSError):  # every event was written, or its failure told
                 file.close()
 
     def _file(self, category: str) -> EventFile:
@@ -90,6 +94,10 @@ class TensorBoardWriter:
 
             file = EventFile(self._run_folder / name)
             self._files[category] = file
+        step = self._restarts.get(category)
+        if step is not None:
+            file.add_restart(step)
+            del self._restarts[category]
         return file
 
 

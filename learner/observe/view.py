@@ -81,6 +81,13 @@ class BehaviorView:
         """The share of the queue that is full, by bytes, from 0 to 1 (over 1 where the limit was passed)."""
         return self.queued_bytes / self.queue_capacity_bytes if self.queue_capacity_bytes > 0 else 0.0
 
+    @property
+    def is_balanced(self) -> bool:
+        """Says whether the books account for every step."""
+        books = self.books
+        fates = books["trained"] + sum(books["dropped"].values()) + books["queued"] + sum(books["lost"].values())
+        return books["received"] == fates
+
 
 @dataclass(frozen=True, slots=True)
 class RunView:
@@ -105,3 +112,75 @@ class RunView:
     actors: int = 0
     last_error: str = ""
     behaviors: tuple[BehaviorView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Where the run's time goes, over the last window.
+
+    Attributes:
+        name: ``learner``, ``actors`` or ``network``, whichever bounds the run; ``none`` while nobody can say.
+        text: the same in a sentence, with what could be done about it.
+        learner_busy: share of the window in which the trainer did something, 0 to 1.
+        actor_busy: mean over actors of the share they did not spend waiting, 0 to 1.
+        network_share: the share that neither explains, 0 to 1.
+    """
+
+    name: str = "none"
+    text: str = "too little was seen to say what bounds the run"
+    learner_busy: float = 0.0
+    actor_busy: float = 0.0
+    network_share: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ActorBooksView:
+    """An actor's own books, all its behaviors together, in steps; as it reported them last.
+
+    produced = open + sum(discarded) + sum(dropped) + unacked + acked
+    """
+
+    produced: int = 0
+    open: int = 0
+    discarded: dict[str, int] = field(default_factory=dict)
+    dropped: dict[str, int] = field(default_factory=dict)
+    unacked: int = 0
+    acked: int = 0
+
+    @property
+    def balanced(self) -> bool:
+        """Says whether the equation holds."""
+        fates = self.open + sum(self.discarded.values()) + sum(self.dropped.values()) + self.unacked + self.acked
+        return self.produced == fates
+
+
+@dataclass(frozen=True, slots=True)
+class ActorView:
+    """One actor, at one moment.
+
+    Attributes:
+        name: as it calls itself; from outside.
+        index: its place in the run.
+        connected: its upload stream is open.
+        last_seen_seconds: since it was heard of.
+        steps_per_second: steps it took a second, lately.
+        lag: versions by which what acts there is older than the newest, the largest over its behaviors; None before
+            it reported one of this start of the learner.
+        credit_steps: steps it may still take.
+        wait_share: share of its time spent waiting, 0 to 1; None if it did not say.
+        round_trip_seconds: from sending a chunk to its ack; None if it did not say.
+        error: why its newest policy does not act, empty if it does; from outside.
+        books: where its steps are.
+    """
+
+    name: str
+    index: int
+    connected: bool
+    last_seen_seconds: float
+    steps_per_second: float = 0.0
+    lag: int | None = None
+    credit_steps: int = 0
+    wait_share: float | None = None
+    round_trip_seconds: float | None = None
+    error: str = ""
+    books: ActorBooksView = field(default_factory=ActorBooksView)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 from collections.abc import Callable
 from typing import Any, Final
@@ -165,7 +164,7 @@ class LearnerServer:
         """Says in health checks whether the learner is well: False once a trainer has failed. From any thread."""
         asyncio.run_coroutine_threadsafe(self._set_health(serving=serving), self._loop)
 
-    async def drain(self, *, final: bool, seconds: float) -> None:
+    async def drain(self, *, final: bool, seconds: float, hurry: asyncio.Event | None = None) -> None:
         """Ends the service in good order: says farewell, waits for the actors, stops serving them.
 
         Operators are served until `stop`.
@@ -173,6 +172,7 @@ class LearnerServer:
         Args:
             final: True if actors shall exit, False if they shall come back.
             seconds: how long to wait for them.
+            hurry: ends the wait as soon as it is set.
         """
         if self._hub.is_draining:
             return
@@ -181,10 +181,12 @@ class LearnerServer:
         retry_after_ms = 0 if final else round(DRAIN_RETRY_SECONDS * 1000)
         self._hub.drain(trajectory_pb2.Drain(final=final, retry_after_ms=retry_after_ms, message=message))
         awaited = {session.session_id for session in self._sessions.live() if session.is_connected}
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while awaited & self._still_here(final=final):
-                    await self._hub.someone_left()
+        waits: list[asyncio.Task[Any]] = [asyncio.create_task(self._all_gone(awaited, final=final))]
+        if hurry is not None:
+            waits.append(asyncio.create_task(hurry.wait()))
+        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
         await self._stop_serving_actors()
 
     async def stop(self) -> None:
@@ -206,6 +208,10 @@ class LearnerServer:
     async def _stop_serving_actors(self) -> None:
         self._hub.end_all(Draining("the learner stops", retry_after_seconds=DRAIN_RETRY_SECONDS))
         await self._server.stop(GRACE_SECONDS)
+
+    async def _all_gone(self, awaited: set[str], *, final: bool) -> None:
+        while awaited & self._still_here(final=final):
+            await self._hub.someone_left()
 
     def _still_here(self, *, final: bool) -> set[str]:
         """Returns the sessions that did not end (a final drain), or whose upload did not."""

@@ -23,6 +23,7 @@ from learner.checkpoints.documents import read_document
 from learner.exits import ExitCode, UserError
 from learner.observe.address import ADDRESS_FILE, read_addresses
 from learner.settings import LoadedRun, load_run_options
+from learner.trainers.loop import TrainerLoop
 from tests.learner.ingest.parts import NAME
 from tests.learner.starts import SETTINGS, Start, opened
 
@@ -211,3 +212,52 @@ def test_a_trainer_that_raises_ends_the_run(tmp_path: Path, monkeypatch: pytest.
     assert serve(load(tmp_path, resume="true", max_wall_seconds=str(SECONDS))) == ExitCode.TRAINER_FAILED
     assert summary(tmp_path)["stop_reason"] == "trainer_failed"
     assert state.read_bytes() == before, "the last good state stays"
+
+
+@pytest.mark.parametrize("name", ["summary.json", f"{NAME}.onnx", "run_state.previous.pt"])
+def test_an_end_that_cannot_be_saved_has_a_code_of_its_own(tmp_path: Path, name: str) -> None:
+    """A run that trained as asked, and whose last state, model or summary is not on the disk, is no success."""
+    keep_a_run(tmp_path)
+    assert serve(load(tmp_path, resume="true", max_wall_seconds="1")) == ExitCode.OK
+    path = tmp_path / "run" / name
+    path.unlink()
+    path.mkdir()
+    (path / "file").write_text("in the way")
+    assert serve(load(tmp_path, resume="true", max_wall_seconds="1")) == ExitCode.NOT_SAVED
+    assert (name == "summary.json") or summary(tmp_path)["stop_reason"] == "max_wall_seconds"
+
+
+@pytest.mark.parametrize("name", [ADDRESS_FILE, "configuration.yaml"])
+def test_what_only_operators_need_does_not_end_a_run(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str
+) -> None:
+    """An address or settings that cannot be written into the folder of a run that goes on cost one line."""
+    keep_a_run(tmp_path)
+    (tmp_path / "run" / name / "in the way").mkdir(parents=True)
+    assert serve(load(tmp_path, resume="true", max_wall_seconds="1")) == ExitCode.OK
+    said = "".join(capfd.readouterr())
+    assert ("address_not_written" if name == ADDRESS_FILE else "configuration_not_kept") in said
+    assert "Traceback" not in said
+
+
+def test_an_update_that_fails_while_the_run_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a run has begun; a trainer that fails then is told as ever, and what it left is not saved."""
+    state = keep_a_run(tmp_path)
+    before = state.read_bytes()
+    stopping = threading.Event()
+
+    def fail(_self: object) -> bool:
+        stopping.wait(SECONDS)
+        raise RuntimeError("a fault for this test")
+
+    stop = TrainerLoop.stop
+
+    def note(loop: TrainerLoop) -> None:
+        stop(loop)
+        stopping.set()
+
+    monkeypatch.setattr("learner.trainers.ppo.trainer.PPOTrainer.advance", fail)
+    monkeypatch.setattr(TrainerLoop, "stop", note)
+    assert serve(load(tmp_path, resume="true", max_wall_seconds="0.5")) == ExitCode.TRAINER_FAILED
+    assert summary(tmp_path)["stop_reason"] == "trainer_failed"
+    assert state.read_bytes() == before

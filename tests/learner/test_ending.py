@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import structlog
 
-from learner.ending import Stop, write_ending
+from learner.ending import write_ending
+from learner.stopping import Stop
 from tests.learner.ingest.parts import NAME
 from tests.learner.starts import Start, opened
 

@@ -102,3 +102,10 @@ def test_leftovers_are_told_from_files(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"")
     remove_leftovers(tmp_path)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [".hidden", "file"]
+
+
+def test_a_file_where_the_folder_was_is_named(tmp_path: Path) -> None:
+    """Where nothing can even be cleaned up, the error is still the one that says which file could not be written."""
+    (tmp_path / "folder").write_text("in the way")
+    with pytest.raises(WriteFailed, match="Not a directory"):
+        write_file(tmp_path / "folder" / "file", b"")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import structlog
 import torch
 
 from learner.checkpoints.documents import CheckpointFailed
@@ -87,8 +89,9 @@ def test_the_end_leaves_everything(tmp_path: Path) -> None:
         start = Start(folder, 1)
         trainer = start.join()
         start.train(trainer, 1)
-        models = start.keeper.finish({NAME: trainer})
-        assert models == {NAME: folder.final_model(NAME)}
+        kept = start.keeper.finish({NAME: trainer})
+        assert kept.models == {NAME: folder.final_model(NAME)}
+        assert kept.is_complete
         assert folder.final_model(NAME).stat().st_size > 0
         assert folder.newest_checkpoint(NAME).exists()
         assert start.store.status.checkpoints(NAME)[-1].steps == trainer.get_step
@@ -119,6 +122,68 @@ def test_a_folder_that_cannot_be_written_costs_the_checkpoint(tmp_path: Path, me
         folder.path.unlink()
         aside.rename(folder.path)
         assert start.keeper.save_all({NAME: trainer}) == folder.run_state
+
+
+def test_what_the_end_could_not_write_is_told(tmp_path: Path) -> None:
+    """Wherever the disk refuses, a run state or a model, the end says that it is not complete, and writes the rest."""
+    with opened(tmp_path) as folder:
+        start = Start(folder, 1)
+        trainer = start.join()
+        start.train(trainer, 1)
+        start.keeper.save_run_state({NAME: trainer})
+        block(folder.previous_run_state)
+        kept = start.keeper.finish({NAME: trainer})
+        assert (kept.models, kept.is_complete) == ({NAME: folder.final_model(NAME)}, False)
+        shutil.rmtree(folder.previous_run_state)
+        folder.final_model(NAME).unlink()
+        block(folder.final_model(NAME))
+        kept = start.keeper.finish({NAME: trainer})
+        assert (kept.models, kept.is_complete) == ({NAME: None}, False)
+        assert folder.previous_run_state.is_file()
+        shutil.rmtree(folder.path)
+        kept = start.keeper.finish({NAME: trainer})
+        assert (kept.models, kept.is_complete) == ({NAME: None}, False)
+
+
+def test_a_model_that_could_not_be_exported_is_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run without its model is not complete, whatever kept it from being written."""
+    with opened(tmp_path) as folder:
+        start = Start(folder, 1)
+        trainer = start.join()
+        start.train(trainer, 1)
+
+        def fail(_path: Path) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(trainer, "export_model", fail)
+        kept = start.keeper.finish({NAME: trainer})
+        assert (kept.models, kept.is_complete) == ({NAME: None}, False)
+
+
+def test_a_disk_that_stays_full_does_not_fill_the_log(tmp_path: Path) -> None:
+    """Saving is tried again and again, and told once a minute; the last try is always told."""
+    with opened(tmp_path) as folder:
+        start = Start(folder, 1)
+        trainer = start.join()
+        start.train(trainer, 1)
+        start.keeper.save_run_state({NAME: trainer})
+        start.train(trainer, 1)
+        block(folder.previous_run_state)
+        with structlog.testing.capture_logs() as logs:
+            for _ in range(3):
+                start.keeper.save_if_due({NAME: trainer})
+            assert [line["event"] for line in logs] == ["checkpoint_failed"]
+            start.keeper.finish({NAME: trainer})
+        assert [line["event"] for line in logs] == ["checkpoint_failed"] * 2
+        shutil.rmtree(folder.previous_run_state)
+        start.keeper.save_if_due({NAME: trainer})
+        assert folder.previous_run_state.is_file()
+
+
+def block(path: Path) -> None:
+    """Puts a folder where a file shall be: rights and full disks do not stop every user of a machine."""
+    path.mkdir()
+    (path / "file").write_text("in the way")
 
 
 def broken_states(state: RunState) -> dict[str, RunState]:

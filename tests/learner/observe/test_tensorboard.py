@@ -103,7 +103,7 @@ def test_the_folder_of_a_behavior_can_be_another(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_made_costs_the_writer_only(tmp_path: Path) -> None:
-    """Where the run folder's place is taken by a file, the reporter warns once and the run goes on."""
+    """Where the run folder's place is taken by a file, the reporter warns once, and goes on once it is gone."""
     taken = tmp_path / "run"
     taken.write_text("in the way")
     writer = TensorBoardWriter(taken)
@@ -112,9 +112,55 @@ def test_a_folder_that_cannot_be_made_costs_the_writer_only(tmp_path: Path) -> N
         for step in range(2):
             stats.add_stat("key", 1.0)
             stats.write_stats(step)
+        assert [line["event"] for line in lines] == ["stats_not_written"]
+        taken.unlink()
+        for step in range(2, 4):
+            stats.add_stat("key", 1.0)
+            stats.write_stats(step)
+        assert [line["event"] for line in lines] == ["stats_not_written", "stats_written_again"]
     writer.close()
     writer.close()
-    assert [line["event"] for line in lines] == ["stats_writer_failed"]
+    assert [step for step, _ in scalars(taken / "A", "key")] == [2, 3]
+
+
+FULL_DISK = """
+import resource, sys
+from pathlib import Path
+from learner.observe.stats import StatsReporter
+from learner.observe.tensorboard import TensorBoardWriter
+writer = TensorBoardWriter(Path(sys.argv[1]))
+stats = StatsReporter("A", [writer])
+limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+size = lambda: next((Path(sys.argv[1]) / "A").iterdir()).stat().st_size
+for step in range(300):
+    if step == 0 and "full first" in sys.argv:  # not even the file's first record has room
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+        stats.restart(0)
+    if step == 100 and "full later" in sys.argv:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size() + 20, limits[1]))
+    if step == 200:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    stats.add_stat("key", 1.0)
+    stats.write_stats(step)
+writer.close()
+"""
+
+
+@pytest.mark.parametrize(("when", "written"), [("full first", 100), ("full later", 200)])
+def test_a_full_disk_costs_what_did_not_fit(tmp_path: Path, when: str, written: int) -> None:
+    """One line says so, another that it is over; what was written before and after can be read."""
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(tmp_path), when], capture_output=True, text=True, timeout=60, check=True
+    )
+    lines = (done.stdout + done.stderr).splitlines()
+    assert [word for line in lines for word in line.split() if word.startswith("stats_")] == [
+        "stats_not_written",
+        "stats_written_again",
+    ]
+    assert len(lines) == 2
+    assert len(list((tmp_path / "A").iterdir())) == 1
+    shown = [step for step, _ in scalars(tmp_path / "A", "key")]
+    assert shown == [*range(written - 100), *range(200, 300)]
 
 
 def test_statistics_need_neither_torch_nor_tensorboard_before_they_are_written() -> None:

@@ -1,0 +1,61 @@
+"""What a run begins with: its seed, its device, and the settings that it keeps."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from learner.checkpoints.runfolder import RunFolder
+from learner.exits import ExitCode, UserError
+from learner.settings import LoadedRun, RunOptions, effective_document, sources_document
+
+SEED_PART = "seed"
+"""Where the seed is in what a run state holds besides."""
+
+
+def choose_seed(options: RunOptions, saved: Mapping[str, Any]) -> int:
+    """Returns the seed of the run: the one set, else that of the run that goes on, else a drawn one."""
+    if options.env_settings.seed >= 0:
+        return options.env_settings.seed
+    part = saved.get(SEED_PART)
+    kept = part.get("run") if isinstance(part, dict) else None
+    return kept if isinstance(kept, int) else secrets.randbelow(10_000)
+
+
+def write_configuration(loaded: LoadedRun, folder: RunFolder, seed: int) -> None:
+    """Keeps the settings in the run folder, with the seed that was chosen.
+
+    Raises:
+        UserError: they cannot be written.
+    """
+    document = effective_document(loaded)
+    sources = dict(sources_document(loaded))
+    block = document.get("env_settings")
+    if isinstance(block, dict) and block.get("seed") != seed:
+        block["seed"] = seed
+        sources["env_settings.seed"] = "drawn"
+    folder.write_configuration(document, sources)
+
+
+def choose_device(options: RunOptions) -> torch.device:
+    """Chooses the device and the number of threads.
+
+    Raises:
+        UserError: there is no such device.
+    """
+    name = options.torch_settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            ExitCode.RUN_FILE, f"torch_settings.device is {name!r}, which cannot be used here: {reason}"
+        ) from None
+    # Half of the cores: simulators mostly run on the other half, and small networks gain nothing from more.
+    torch.set_num_threads(options.rollcast.torch_threads or max(1, len(os.sched_getaffinity(0)) // 2))
+    return device

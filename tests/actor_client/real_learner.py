@@ -61,7 +61,7 @@ class RealLearner:
 
     async def _start(self, state: Mapping[str, Any] | None) -> None:
         options = make_options(**self._service)
-        self.learner = Learner(options, generation=self.generation, address=self.address, state=state)
+        self.learner = Learner(options, generation=self.generation, address=self.address, state=state, has_policy=False)
         await self.learner.server.start()
         self._trainer = asyncio.ensure_future(self._train())
 

@@ -32,6 +32,8 @@ _FATAL: Mapping[str, tuple[ExitCode, str]] = MappingProxyType(
         "UNKNOWN_BEHAVIOR": (ExitCode.UNKNOWN_BEHAVIOR, "choose a behavior of the run file with --behavior"),
         "STEP_TOO_LARGE": (ExitCode.REFUSED, ""),
         "RING_TOO_SMALL": (ExitCode.REFUSED, ""),
+        "UNTRAINABLE": (ExitCode.REFUSED, ""),
+        "CREDIT_EXCEEDED": (ExitCode.MALFORMED, "report it: the actor took steps that it had no credit for"),
     }
 )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from learner.ingest.ledger import ROLLBACK, Ledger
-from learner.ingest.session import ActorCounters, Session
+from learner.ingest.session import MAX_LOST_STEPS, ActorCounters, Session
 
 MAX_RECORDS: Final = 1024
 """Sessions that ended without a farewell and may still be asked for."""
@@ -16,11 +16,19 @@ MAX_RECORDS: Final = 1024
 
 @dataclass(slots=True)
 class EndedAccount:
-    """What a session that is over had sent of one behavior, as far as it is in the books."""
+    """What a session that is over had sent of one behavior, as far as it is in the books.
+
+    Attributes:
+        behavior: its name.
+        produced_steps: taken by the actor, as far as it said.
+        received_steps: in the books, lost ones included.
+        lost_steps: in the books on the actor's word alone, at most `MAX_LOST_STEPS`.
+    """
 
     behavior: str
     produced_steps: int = 0
     received_steps: int = 0
+    lost_steps: int = 0
 
 
 @dataclass(slots=True)
@@ -75,7 +83,7 @@ class EndedSessions:
         is_older: bool,
         name_of: Callable[[int], str | None],
     ) -> None:
-        """Books what an actor reports of a session that cannot go on.
+        """Books what an actor reports of a session that cannot go on, as far as it can be believed.
 
         Args:
             session_id: the session it asked for.
@@ -95,9 +103,11 @@ class EndedSessions:
             account = record.accounts.setdefault(report.behavior_index, EndedAccount(name))
             self._taken_steps[report.behavior_index] += max(0, report.produced - account.produced_steps)
             account.produced_steps = max(account.produced_steps, report.produced)
-            if is_older and report.acked > account.received_steps:
-                self._ledger.lose(name, ROLLBACK, report.acked - account.received_steps, queued=False)
-                account.received_steps = report.acked
+            lost_steps = min(report.acked - account.received_steps, MAX_LOST_STEPS - account.lost_steps)
+            if is_older and lost_steps > 0:
+                self._ledger.lose(name, ROLLBACK, lost_steps, queued=False)
+                account.received_steps += lost_steps
+                account.lost_steps += lost_steps
         record.is_unknown = False
         self._keep(session_id, record)
 
@@ -109,7 +119,7 @@ class EndedSessions:
                 session_id: {
                     "is_unknown": record.is_unknown,
                     "accounts": {
-                        index: [account.behavior, account.produced_steps, account.received_steps]
+                        index: [account.behavior, account.produced_steps, account.received_steps, account.lost_steps]
                         for index, account in record.accounts.items()
                     },
                 }

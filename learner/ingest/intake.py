@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rollcast.errors import MalformedChunk, SequenceGap
+from rollcast.errors import CreditExceeded, MalformedChunk, SequenceGap
 from rollcast.trajectories import Chunk
 from rollcast.v1 import trajectory_pb2
 
@@ -14,7 +14,7 @@ from learner.ingest.ledger import Ledger
 from learner.ingest.queue import QueuedChunk
 from learner.ingest.session import Account, Session
 from learner.ingest.sessions import SessionTable
-from learner.ingest.validate import Rejected, ValidationLimits, Verdict, decode, judge
+from learner.ingest.validate import Accepted, Rejected, ValidationLimits, Verdict, decode, judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,7 @@ class Intake:
         Raises:
             SequenceGap: its predecessors are missing.
             MalformedChunk: a fault of form.
+            CreditExceeded: its sender had no credit for its steps.
         """
         self.counts.chunks += 1
         self.counts.encoded_bytes += encoded_bytes
@@ -85,7 +86,9 @@ class Intake:
             behavior, account = self._addressed(session, message)
             chunk = decode(message, behavior, encoded_bytes, self._limits)
             verdict = judge(chunk, behavior, self._sessions.generation, self._newest_version(behavior.name))
-        except MalformedChunk as error:
+            if isinstance(verdict, Accepted):
+                _check_credit(account, chunk)
+        except (MalformedChunk, CreditExceeded) as error:
             self.counts.malformed_chunks += 1
             error.metadata.setdefault("sequence", str(message.sequence))
             raise
@@ -166,3 +169,13 @@ class Intake:
         if chunk.agents:
             account.agents = chunk.agents
         self._sessions.touch(session)
+
+
+def _check_credit(account: Account, chunk: Chunk) -> None:
+    if not account.is_covered(chunk.rows):
+        share = account.step_share
+        raise CreditExceeded(
+            f"a chunk of {chunk.rows} steps of {account.behavior} comes after {share.settled} steps that were received or "
+            f"given up, and credit was granted for {share.granted}: take no step without credit (Credit.steps_through)",
+            metadata={"rows": str(chunk.rows), "settled": str(share.settled), "granted": str(share.granted)},
+        )

@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from rollcast.errors import BadRequest
-from rollcast.limits import MAX_REASONS, REASON_PATTERN
+from rollcast.limits import MAX_REASONS, MAX_STEPS, REASON_PATTERN
 from rollcast.v1 import session_pb2
 
 from learner.ingest.credit import MAX_GRANT, Share, step_allowance
 
-MAX_COUNT = 2**53
-"""Larger counters are refused: no actor takes so many steps, and sums of them must fit the wire's uint64."""
+MAX_LOST_STEPS = 2**32
+"""What an actor may claim to have lost, of one behavior, with a learner that went down. Nobody can check it. An actor of
+50,000 steps a second needs a whole day without a checkpoint for so many; by default one is written every minute."""
+MAX_REPORTED = 2**64 - 1
+"""The largest count a message holds."""
 MAX_AGENTS = 2**20
 MAX_ERROR_CHARACTERS = 512
 
@@ -51,9 +54,9 @@ class ActorCounters:
             agents=message.agents,
         )
         largest = max(counters.produced, counters.open, counters.unacked, counters.acked, counters.ghost)
-        if largest > MAX_COUNT:
+        if largest > MAX_STEPS:
             raise BadRequest(
-                f"a counter of behavior {message.behavior_index} is {largest}; at most {MAX_COUNT} is sane"
+                f"a counter of behavior {message.behavior_index} is {largest}; at most {MAX_STEPS} is sane"
             )
         check_agents(counters.agents)
         return counters
@@ -112,6 +115,7 @@ class Account:
         discarded_steps: given up before they became part of a chunk, as far as the actor said.
         dropped_steps: given up afterwards, as far as the actor said.
         given_up_floor: what it will have given up once it has done what a resumption asks of it.
+        twice_steps: both received here and given up there: their ack was lost with the learner's last process.
         granted_steps: the last grant.
         granted_bytes: the last grant.
         is_byte_limited: False after a rollback: nobody knows then how many bytes the actor has sent, and a limit that
@@ -132,6 +136,7 @@ class Account:
     discarded_steps: int = 0
     dropped_steps: int = 0
     given_up_floor: int = 0
+    twice_steps: int = 0
     granted_steps: int = 0
     granted_bytes: int = 0
     is_byte_limited: bool = True
@@ -154,19 +159,21 @@ class Account:
         catch up later; until then, credit that ignored these steps would leave the actor stuck.
 
         Returns:
-            Steps that were acked after the checkpoint and so are lost; they count as received from now on.
+            Steps that were acked after the checkpoint and so are lost, at most `MAX_LOST_STEPS`; they count as received
+            from now on.
         """
         self.report(counters)
         self.given_up_floor = max(self.given_up_floor, counters.produced - counters.acked)
         self.is_byte_limited = False
-        lost_steps = max(0, counters.acked - self.received_steps)
+        lost_steps = min(max(0, counters.acked - (self.received_steps - self.twice_steps)), MAX_LOST_STEPS)
         self.received_steps += lost_steps
+        self.twice_steps = max(0, self.received_steps - counters.acked)
         return lost_steps
 
     @property
     def step_share(self) -> Share:
         """The account in steps, for credit."""
-        received = max(self.received_steps, self.acked_steps)
+        received = max(self.received_steps - self.twice_steps, self.acked_steps)
         given_up = max(self.discarded_steps + self.dropped_steps, self.given_up_floor)
         return Share(received + given_up, step_allowance(self.agents, self.time_horizon), self.granted_steps)
 
@@ -176,6 +183,16 @@ class Account:
         settled = self.received_bytes if self.is_byte_limited else MAX_GRANT
         return Share(settled, self.max_chunk_bytes, self.granted_bytes)
 
+    def is_covered(self, more_steps: int) -> bool:
+        """Says whether credit was granted for so many more received steps.
+
+        What the actor has produced is at least what it sent and gave up, and it must not pass `granted_steps`. The grant
+        is noted before it is sent and never falls, so an actor that obeys is always covered. One more allowance is
+        there for steps that an actor takes in the moment in which its credit changes.
+        """
+        share = self.step_share
+        return share.settled + more_steps <= share.granted + share.allowance
+
     def state(self) -> dict[str, Any]:
         """Returns the counts as plain values, for a checkpoint."""
         return {name: getattr(self, name) for name in _SAVED_ACCOUNT_FIELDS} | {"teams": dict(self.teams)}
@@ -183,13 +200,14 @@ class Account:
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Self:
         """Makes an account from a checkpoint."""
-        return cls(teams=dict(state["teams"]), **{name: state[name] for name in _SAVED_ACCOUNT_FIELDS})
+        values = {"twice_steps": 0} | state  # checkpoints of earlier builds lack it
+        return cls(teams=dict(state["teams"]), **{name: values[name] for name in _SAVED_ACCOUNT_FIELDS})
 
 
 _SAVED_ACCOUNT_FIELDS = (
     *("behavior", "index", "time_horizon", "max_chunk_bytes", "agents"),
     *("produced_steps", "received_steps", "received_bytes", "acked_steps", "discarded_steps", "dropped_steps"),
-    *("given_up_floor", "granted_steps", "granted_bytes", "is_byte_limited"),
+    *("given_up_floor", "twice_steps", "granted_steps", "granted_bytes", "is_byte_limited"),
 )
 
 
@@ -253,23 +271,28 @@ def reasons_from(counts: Iterable[session_pb2.ReasonCount]) -> dict[str, int]:
     """Decodes a list of counts by reason.
 
     Raises:
-        BadRequest: a reason is no word of the books, there are too many, or a count is out of bounds.
+        BadRequest: a reason is no word of the books, there are too many, or their sum is out of bounds.
     """
     found: dict[str, int] = {}
     for count in counts:
         if REASON_PATTERN.fullmatch(count.reason) is None:
             raise BadRequest(f"{count.reason[:64]!r} is no reason: use lower-case letters, digits and underscores")
-        if count.steps > MAX_COUNT:
-            raise BadRequest(f"{count.steps} steps of {count.reason}: at most {MAX_COUNT} are sane")
         found[count.reason] = found.get(count.reason, 0) + count.steps
         if len(found) > MAX_REASONS:
             raise BadRequest(f"more than {MAX_REASONS} different reasons in one list")
+    if sum(found.values()) > MAX_STEPS:
+        raise BadRequest(f"{sum(found.values())} steps in one list of reasons; at most {MAX_STEPS} are sane")
     return found
 
 
 def reasons_to(counts: dict[str, int]) -> list[session_pb2.ReasonCount]:
     """Encodes counts by reason, in the order of the reasons."""
-    return [session_pb2.ReasonCount(reason=reason, steps=steps) for reason, steps in sorted(counts.items())]
+    return [session_pb2.ReasonCount(reason=reason, steps=shown(steps)) for reason, steps in sorted(counts.items())]
+
+
+def shown(count: int) -> int:
+    """Returns a count as a message can hold it: what strangers claim may add up to more."""
+    return min(max(0, count), MAX_REPORTED)
 
 
 def check_agents(agents: int) -> None:

@@ -12,6 +12,7 @@ from rollcast.errors import BadRequest, SessionExpired, SessionFenced, TooManySe
 
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.ended import EndedSessions
+from learner.ingest.givenup import GivenUp, GivenUpBook
 from learner.ingest.ledger import ROLLBACK, Ledger
 from learner.ingest.places import Places
 from learner.ingest.session import Account, ActorCounters, PolicyState, Session
@@ -86,6 +87,7 @@ class SessionTable:
         self._sessions: dict[str, Session] = {}
         self._places = Places()
         self._ended = EndedSessions(ledger)
+        self._given_up = GivenUpBook()
 
     @property
     def lease_seconds(self) -> float:
@@ -231,6 +233,11 @@ class SessionTable:
             present = sum(account.produced_steps for account in accounts if account is not None)
             return present + self._ended.steps_taken(behavior_index)
 
+    def given_up(self, behavior_index: int) -> GivenUp:
+        """Returns the steps of a behavior that actors gave up before they were received here, as far as they said."""
+        with self.lock:
+            return self._given_up.total(behavior_index, self._sessions.values())
+
     def state(self) -> dict[str, Any]:
         """Returns everything as plain values, for a checkpoint. Take it under `lock`, together with the ledger's."""
         with self.lock:
@@ -242,6 +249,7 @@ class SessionTable:
                 ],
                 "places": self._places.state(),
                 "ended": self._ended.state(),
+                "given_up": self._given_up.state(self._sessions.values()),
             }
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -254,6 +262,7 @@ class SessionTable:
             return_by = now + max(self._lease_seconds, MIN_RETURN_SECONDS)
             self._places.load(state["places"])
             self._ended.load(state["ended"])
+            self._given_up.load(state.get("given_up", {"ended": {}, "sessions": {}}))
             for saved in state["sessions"]:
                 accounts = [Account.from_state(account) for account in saved["accounts"]]
                 session = Session(
@@ -352,6 +361,7 @@ class SessionTable:
     def _end(self, session: Session, *, said_farewell: bool = False) -> Session:
         del self._sessions[session.session_id]
         self._ended.add(session, said_farewell=said_farewell)
+        self._given_up.end(session)
         return session
 
     def _new_account(self, behavior: Behavior, session: Session) -> Account:

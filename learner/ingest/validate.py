@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from rollcast.errors import MalformedChunk
-from rollcast.limits import MAX_DECODED_CHUNK_BYTES
+from rollcast.limits import MAX_DECODED_CHUNK_BYTES, MAX_STEPS
 from rollcast.trajectories import Chunk, decode_chunk, find_data_fault
 from rollcast.v1 import trajectory_pb2
 
 from learner.ingest.behaviors import NOT_TRAINING, Behavior
-from learner.ingest.session import MAX_AGENTS, MAX_COUNT
+from learner.ingest.session import MAX_AGENTS
 
 GENERATION: Final = "generation"
 
@@ -68,10 +68,10 @@ def decode(message: trajectory_pb2.Chunk, behavior: Behavior, encoded_bytes: int
             "allowed: seal chunks earlier",
             metadata={"chunk_bytes": str(encoded_bytes), "max_chunk_bytes": str(limits.max_chunk_bytes)},
         )
-    if max(message.produced_steps, message.ghost_steps) > MAX_COUNT or message.agents > MAX_AGENTS:
+    if max(message.produced_steps, message.ghost_steps) > MAX_STEPS or message.agents > MAX_AGENTS:
         raise MalformedChunk(
             f"counters of {message.produced_steps} produced steps, {message.ghost_steps} ghost steps and "
-            f"{message.agents} agents; at most {MAX_COUNT} steps and {MAX_AGENTS} agents are sane"
+            f"{message.agents} agents; at most {MAX_STEPS} steps and {MAX_AGENTS} agents are sane"
         )
     return decode_chunk(
         message,

@@ -48,6 +48,8 @@ def decode_discarded(message: trajectory_pb2.Chunk) -> dict[str, int]:
         if not limits.REASON_PATTERN.fullmatch(reason) or reason in counts:
             raise MalformedChunk(f"discard reason {reason[:80]!r} is not a lower-case word, or is there twice")
         counts[reason] = entry.steps
+    if sum(counts.values()) > limits.MAX_STEPS:
+        raise MalformedChunk(f"{sum(counts.values())} discarded steps; at most {limits.MAX_STEPS} are sane")
     return counts
 
 

@@ -2,7 +2,9 @@
 
     WireError
     |- MalformedChunk  BadSpec  BadRequest                          INVALID_ARGUMENT: a fault of the sender
-    |- SpecMismatch  UnknownBehavior  StepTooLarge  RingTooSmall    FAILED_PRECONDITION: configuration
+    |- SpecMismatch  UnknownBehavior  StepTooLarge                  FAILED_PRECONDITION: configuration
+    |- RingTooSmall  Untrainable                                    FAILED_PRECONDITION: configuration
+    |- CreditExceeded                                               FAILED_PRECONDITION: a fault of the sender
     |- ProtocolTooOld  NothingToSave                                FAILED_PRECONDITION
     |- SessionFenced  StreamSuperseded                              FAILED_PRECONDITION: another process or stream
     |- SessionExpired  VersionEvicted                               NOT_FOUND
@@ -114,6 +116,20 @@ class RingTooSmall(WireError):
 
     default_code = grpc.StatusCode.FAILED_PRECONDITION
     default_reason = "RING_TOO_SMALL"
+
+
+class Untrainable(WireError):
+    """What was declared cannot be trained with this run file on this machine."""
+
+    default_code = grpc.StatusCode.FAILED_PRECONDITION
+    default_reason = "UNTRAINABLE"
+
+
+class CreditExceeded(WireError):
+    """More steps were sent than credit was granted for; the sender has a bug."""
+
+    default_code = grpc.StatusCode.FAILED_PRECONDITION
+    default_reason = "CREDIT_EXCEEDED"
 
 
 class SessionExpired(WireError):

@@ -38,6 +38,8 @@ MAX_OBSERVATIONS: Final = 64
 """Observations of a behavior. Each makes two columns, so that half of MAX_COLUMNS stays free."""
 MAX_REASONS: Final = 64
 """Different reasons in one list of counts: each becomes a metric label."""
+MAX_STEPS: Final = 2**53
+"""Of any counter of steps: no actor takes so many, and a thousand of them still fit the wire's uint64."""
 MAX_STAT_KEYS: Final = 1024
 """Different statistics keys in one chunk."""
 MAX_STAT_KEY_LENGTH: Final = 256

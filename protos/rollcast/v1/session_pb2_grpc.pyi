@@ -39,7 +39,8 @@ class SessionServiceStub:
 
     Errors: FAILED_PRECONDITION SPEC_MISMATCH (both sides are in the metadata); FAILED_PRECONDITION UNKNOWN_BEHAVIOR
     (not in the run file); FAILED_PRECONDITION STEP_TOO_LARGE (one step does not fit max_chunk_bytes);
-    FAILED_PRECONDITION RING_TOO_SMALL; INVALID_ARGUMENT BAD_SPEC; NOT_FOUND SESSION_EXPIRED.
+    FAILED_PRECONDITION RING_TOO_SMALL; FAILED_PRECONDITION UNTRAINABLE (the run file's network or this machine's memory
+    does not fit it); INVALID_ARGUMENT BAD_SPEC; NOT_FOUND SESSION_EXPIRED.
     """
     RenewSession: grpc.UnaryUnaryMultiCallable[rollcast.v1.session_pb2.RenewSessionRequest, rollcast.v1.session_pb2.RenewSessionResponse]
     """Keeps the lease and reports counters. Send one every third of the lease.
@@ -69,7 +70,8 @@ class SessionServiceAsyncStub(SessionServiceStub):
 
     Errors: FAILED_PRECONDITION SPEC_MISMATCH (both sides are in the metadata); FAILED_PRECONDITION UNKNOWN_BEHAVIOR
     (not in the run file); FAILED_PRECONDITION STEP_TOO_LARGE (one step does not fit max_chunk_bytes);
-    FAILED_PRECONDITION RING_TOO_SMALL; INVALID_ARGUMENT BAD_SPEC; NOT_FOUND SESSION_EXPIRED.
+    FAILED_PRECONDITION RING_TOO_SMALL; FAILED_PRECONDITION UNTRAINABLE (the run file's network or this machine's memory
+    does not fit it); INVALID_ARGUMENT BAD_SPEC; NOT_FOUND SESSION_EXPIRED.
     """
     RenewSession: grpc.aio.UnaryUnaryMultiCallable[rollcast.v1.session_pb2.RenewSessionRequest, rollcast.v1.session_pb2.RenewSessionResponse]  # type: ignore[assignment]
     """Keeps the lease and reports counters. Send one every third of the lease.
@@ -108,7 +110,8 @@ class SessionServiceServicer(metaclass=abc.ABCMeta):
 
         Errors: FAILED_PRECONDITION SPEC_MISMATCH (both sides are in the metadata); FAILED_PRECONDITION UNKNOWN_BEHAVIOR
         (not in the run file); FAILED_PRECONDITION STEP_TOO_LARGE (one step does not fit max_chunk_bytes);
-        FAILED_PRECONDITION RING_TOO_SMALL; INVALID_ARGUMENT BAD_SPEC; NOT_FOUND SESSION_EXPIRED.
+        FAILED_PRECONDITION RING_TOO_SMALL; FAILED_PRECONDITION UNTRAINABLE (the run file's network or this machine's memory
+        does not fit it); INVALID_ARGUMENT BAD_SPEC; NOT_FOUND SESSION_EXPIRED.
         """
 
     @abc.abstractmethod

@@ -56,8 +56,8 @@ class TrajectoryServiceServicer(object):
         does not mean trained. A chunk below the next sequence is acked again and ignored.
 
         Errors: INVALID_ARGUMENT MALFORMED_CHUNK; INVALID_ARGUMENT BAD_REQUEST (order of messages); OUT_OF_RANGE
-        SEQUENCE_GAP; NOT_FOUND SESSION_EXPIRED; FAILED_PRECONDITION SESSION_FENCED, STREAM_SUPERSEDED; UNAVAILABLE
-        DRAINING; RESOURCE_EXHAUSTED without details (message over the size limit: a fault of the sender).
+        SEQUENCE_GAP; NOT_FOUND SESSION_EXPIRED; FAILED_PRECONDITION SESSION_FENCED, STREAM_SUPERSEDED, CREDIT_EXCEEDED;
+        UNAVAILABLE DRAINING; RESOURCE_EXHAUSTED without details (message over the size limit: a fault of the sender).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

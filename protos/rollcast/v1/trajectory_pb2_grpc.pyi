@@ -37,8 +37,8 @@ class TrajectoryServiceStub:
     does not mean trained. A chunk below the next sequence is acked again and ignored.
 
     Errors: INVALID_ARGUMENT MALFORMED_CHUNK; INVALID_ARGUMENT BAD_REQUEST (order of messages); OUT_OF_RANGE
-    SEQUENCE_GAP; NOT_FOUND SESSION_EXPIRED; FAILED_PRECONDITION SESSION_FENCED, STREAM_SUPERSEDED; UNAVAILABLE
-    DRAINING; RESOURCE_EXHAUSTED without details (message over the size limit: a fault of the sender).
+    SEQUENCE_GAP; NOT_FOUND SESSION_EXPIRED; FAILED_PRECONDITION SESSION_FENCED, STREAM_SUPERSEDED, CREDIT_EXCEEDED;
+    UNAVAILABLE DRAINING; RESOURCE_EXHAUSTED without details (message over the size limit: a fault of the sender).
     """
 
 @typing.type_check_only
@@ -56,8 +56,8 @@ class TrajectoryServiceAsyncStub(TrajectoryServiceStub):
     does not mean trained. A chunk below the next sequence is acked again and ignored.
 
     Errors: INVALID_ARGUMENT MALFORMED_CHUNK; INVALID_ARGUMENT BAD_REQUEST (order of messages); OUT_OF_RANGE
-    SEQUENCE_GAP; NOT_FOUND SESSION_EXPIRED; FAILED_PRECONDITION SESSION_FENCED, STREAM_SUPERSEDED; UNAVAILABLE
-    DRAINING; RESOURCE_EXHAUSTED without details (message over the size limit: a fault of the sender).
+    SEQUENCE_GAP; NOT_FOUND SESSION_EXPIRED; FAILED_PRECONDITION SESSION_FENCED, STREAM_SUPERSEDED, CREDIT_EXCEEDED;
+    UNAVAILABLE DRAINING; RESOURCE_EXHAUSTED without details (message over the size limit: a fault of the sender).
     """
 
 class TrajectoryServiceServicer(metaclass=abc.ABCMeta):
@@ -78,8 +78,8 @@ class TrajectoryServiceServicer(metaclass=abc.ABCMeta):
         does not mean trained. A chunk below the next sequence is acked again and ignored.
 
         Errors: INVALID_ARGUMENT MALFORMED_CHUNK; INVALID_ARGUMENT BAD_REQUEST (order of messages); OUT_OF_RANGE
-        SEQUENCE_GAP; NOT_FOUND SESSION_EXPIRED; FAILED_PRECONDITION SESSION_FENCED, STREAM_SUPERSEDED; UNAVAILABLE
-        DRAINING; RESOURCE_EXHAUSTED without details (message over the size limit: a fault of the sender).
+        SEQUENCE_GAP; NOT_FOUND SESSION_EXPIRED; FAILED_PRECONDITION SESSION_FENCED, STREAM_SUPERSEDED, CREDIT_EXCEEDED;
+        UNAVAILABLE DRAINING; RESOURCE_EXHAUSTED without details (message over the size limit: a fault of the sender).
         """
 
 def add_TrajectoryServiceServicer_to_server(servicer: TrajectoryServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -7,12 +7,14 @@ import pytest
 from rollcast.errors import (
     BY_REASON,
     BadSpec,
+    CreditExceeded,
     RingTooSmall,
     SequenceGap,
     SessionExpired,
     SpecMismatch,
     StepTooLarge,
     UnknownBehavior,
+    Untrainable,
     VersionEvicted,
     WireError,
 )
@@ -51,6 +53,8 @@ def test_each_code_without_a_reason_is_settled(code: grpc.StatusCode) -> None:
         (BadSpec("x"), ExitCode.REFUSED),
         (StepTooLarge("x"), ExitCode.REFUSED),
         (RingTooSmall("x"), ExitCode.REFUSED),
+        (Untrainable("x"), ExitCode.REFUSED),
+        (CreditExceeded("x"), ExitCode.MALFORMED),
         (SpecMismatch("x"), ExitCode.SPEC_MISMATCH),
         (UnknownBehavior("x"), ExitCode.UNKNOWN_BEHAVIOR),
     ],

@@ -22,6 +22,7 @@ class Line:
         self.parts = Parts()
         self.session: Session = self.parts.open().session
         self.behavior = self.parts.declared(self.session)
+        self.session.accounts[0].granted_steps = 1000
         self.intake = Intake(
             self.parts.behaviors,
             self.parts.sessions,

@@ -179,6 +179,8 @@ async def test_chunks_keep_the_lease() -> None:
     """A session that sends chunks lives on without renewals."""
     async with running(make_options(lease_seconds=0.3)) as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
+        learner.pace(ahead_limit_steps=1_000_000)
+        await upload.until("ack")
         born, sequence = learner.sessions.clock(), 0
         while learner.sessions.clock() < born + 0.9:
             sequence += 1
@@ -334,10 +336,12 @@ async def test_messages_out_of_order_are_refused() -> None:
 
 @async_test
 async def test_a_full_queue_stops_reading_and_goes_on_when_there_is_room() -> None:
-    """An actor that ignores its credit is not read any further; nothing is lost, and it goes on with the queue."""
+    """An actor that ignores its credit in bytes is not read any further; nothing is lost, and it goes on in time."""
     options = make_options(queue_bytes=128 * 1024, max_chunk_bytes=64 * 1024, target_chunk_bytes=64 * 1024)
     async with running(options) as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
+        learner.pace(ahead_limit_steps=40_000)
+        await upload.until("ack")
 
         async def send_too_much() -> None:
             for sequence in range(1, 41):

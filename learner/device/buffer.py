@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import structlog
 import torch
 from numpy.typing import NDArray
 from rollcast.enums import SegmentEnd
@@ -17,6 +18,8 @@ from learner.device.columns import ACTION_MASK, RingColumn
 from learner.device.layout import ChunkSegments, fill, spans, split
 from learner.device.ring import DeviceRing
 from learner.device.staging import staging_for
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +88,22 @@ class UpdateBuffer:
         capacity_rows: rows of the ring, final rows included.
         block_rows: the most rows that are staged at once; a segment must fit.
         device: where the ring is.
+        grows: a full ring becomes larger as long as the device has room; otherwise it takes no more.
     """
 
     def __init__(
-        self, columns: Sequence[RingColumn], capacity_rows: int, block_rows: int, device: torch.device
+        self,
+        columns: Sequence[RingColumn],
+        capacity_rows: int,
+        block_rows: int,
+        device: torch.device,
+        *,
+        grows: bool = False,
     ) -> None:
         self.ring = DeviceRing(columns, capacity_rows, device)
         self._staging = staging_for(self.ring, block_rows, device)
         self._block_rows = block_rows
+        self._grows = grows
         self._device = device
         self._taken: list[Segment] = []
         self._waiting: deque[Segment] = deque()
@@ -119,7 +130,7 @@ class UpdateBuffer:
         staged = 0
         for run in split(chosen, parts.lengths, self._block_rows):
             rows = int(parts.lengths[run].sum()) + len(run)
-            first = self.ring.reserve(rows)
+            first = self._reserve(rows)
             if first is None:
                 break
             fill(self._staging.open(first, rows), self.ring.columns, chunk, parts, run)
@@ -127,6 +138,28 @@ class UpdateBuffer:
             self._append(first, parts, run, actor_index, masked=ACTION_MASK in chunk.columns)
             staged += len(run)
         return staged
+
+    def _reserve(self, rows: int) -> int | None:
+        """Reserves a block of rows, in a larger ring if need be and possible."""
+        first = self.ring.reserve(rows)
+        if first is not None or not self._grows:
+            return first
+        # By half at least, so that growing to n rows moves O(n) of them. A block may be skipped at the ring's end.
+        before = self.ring.capacity_rows
+        wanted = max(before + before // 2, self.ring.used_rows + 2 * self._block_rows)
+        self._staging.join()
+        try:
+            self.ring.grow(wanted)
+        except torch.OutOfMemoryError:
+            self._grows = False  # what has no room waits on the host
+            log.warning(
+                "ring_cannot_grow",
+                rows=before,
+                wanted_rows=wanted,
+                hint="the training device is out of memory: lower time_horizon or buffer_size, or use fewer agents",
+            )
+            return None
+        return self.ring.reserve(rows)
 
     def _append(
         self, first: int, parts: ChunkSegments, run: NDArray[np.int64], actor_index: int, *, masked: bool
@@ -141,10 +174,22 @@ class UpdateBuffer:
     def take(self, target_steps: int) -> None:
         """Takes segments, oldest first, for the next update until it has more than ``target_steps`` steps."""
         while self._waiting and self.taken_steps <= target_steps:
-            segment = self._waiting.popleft()
-            self.waiting_steps -= segment.steps
-            self._taken.append(segment)
-            self.taken_steps += segment.steps
+            self._take_first()
+
+    def take_older(self, version: int) -> None:
+        """Takes more segments, in the order of arrival, until none that waits has rows older than ``version``."""
+        last = 0
+        for position, segment in enumerate(self._waiting, 1):
+            if segment.oldest_version < version:
+                last = position
+        for _ in range(last):
+            self._take_first()
+
+    def _take_first(self) -> None:
+        segment = self._waiting.popleft()
+        self.waiting_steps -= segment.steps
+        self._taken.append(segment)
+        self.taken_steps += segment.steps
 
     def plan(self) -> Plan:
         """Says where the rows of the taken segments are; to be called when there is at least one."""

@@ -100,4 +100,8 @@ def fill(
 def _rewards(chunk: Chunk) -> NDArray[np.float32]:
     own: NDArray[np.float32] = chunk.columns["reward"]
     group = chunk.columns.get("group_reward")
-    return own if group is None else own + group
+    if group is None:
+        return own
+    with np.errstate(over="ignore"):  # beyond float32 is infinite; the update then says that it was not finite
+        total: NDArray[np.float32] = own + group
+    return total

@@ -15,8 +15,8 @@ from learner.device.columns import RingColumn
 class DeviceRing:
     """Rows are reserved at the head, in blocks that do not wrap, and freed at the tail.
 
-    Rows are named by *absolute* numbers that only grow; row a lies at place a modulo the capacity. No storage is ever
-    allocated again.
+    Rows are named by *absolute* numbers that only grow; row a lies at place a modulo the capacity. Storage is allocated
+    again only by `grow`.
 
     Args:
         columns: what a row holds.
@@ -59,6 +59,24 @@ class DeviceRing:
         first = self._head + skipped
         self._head = first + rows
         return first
+
+    def grow(self, capacity_rows: int) -> None:
+        """Moves to a larger storage. Absolute rows stay what they are; places do not.
+
+        Args:
+            capacity_rows: how many rows there are from now on, more than before.
+
+        Raises:
+            torch.OutOfMemoryError: the device has no room for old and new storage at once; nothing has changed.
+        """
+        rows = np.arange(self._tail, self._head)
+        larger = {}
+        for name, old in self.storage.items():
+            new = torch.zeros((capacity_rows, *old.shape[1:]), dtype=old.dtype, device=old.device)
+            source = torch.from_numpy(rows % self.capacity_rows).to(old.device)
+            target = torch.from_numpy(rows % capacity_rows).to(old.device)
+            larger[name] = new.index_copy_(0, target, old.index_select(0, source))
+        self.storage, self.capacity_rows = larger, capacity_rows
 
     def free_before(self, row: int | None) -> None:
         """Frees all rows before an absolute row; None frees every row."""

@@ -11,7 +11,7 @@ from learner.exits import ExitCode, UserError
 _BLOCK_BYTES = 8 * 2**20
 _MAX_BLOCK_ROWS = 4096
 _DEFAULT_AGENTS = 16
-"""Agents a ring of default size has room for beside the buffers; with more, chunks wait on the host a little longer."""
+"""Agents a ring has room for beside the buffers before it grows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +21,12 @@ class RingSize:
     Attributes:
         capacity_rows: of the ring.
         block_rows: of the largest block that is staged at once.
+        grows: more rows are allocated when they are needed; see `ring_size`.
     """
 
     capacity_rows: int
     block_rows: int
+    grows: bool = False
 
 
 def ring_size(
@@ -32,9 +34,15 @@ def ring_size(
 ) -> RingSize:
     """Chooses the size of the ring.
 
+    How much may wait for an update depends on the agents that will join. What is unsettled stays within the trainer's
+    limit and ``agents * (time_horizon + 1)`` steps over all actors (see `learner.ingest.credit`), so that is the most a
+    ring ever holds, one final row for each segment included; one whose size was left to the trainer grows up to that.
+    In a ring of fixed size the rest waits on the host for the next update, and may become too old for it.
+
     Args:
         columns: what a row holds.
-        ring_steps: ``rollcast.device_ring_steps``; None takes two update buffers and what 16 agents have open.
+        ring_steps: ``rollcast.device_ring_steps``, a fixed size; None begins with two update buffers and what 16 agents
+            have open, and grows.
         buffer_size: steps that an update must exceed.
         time_horizon: the longest segment, in steps.
         chunk_steps: steps of a full chunk.
@@ -55,4 +63,4 @@ def ring_size(
     # Segments of one step take two rows each. An update of nothing else must fit, or a full ring could wait for ever.
     worst_update = 2 * (buffer_size + time_horizon + 1)
     # Blocks do not wrap: up to one block is skipped at the end, and one must fit behind what is held.
-    return RingSize(max(steps + steps // 8, worst_update) + 2 * block_rows, block_rows)
+    return RingSize(max(steps + steps // 8, worst_update) + 2 * block_rows, block_rows, grows=ring_steps is None)

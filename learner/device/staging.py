@@ -37,12 +37,11 @@ class DirectStaging:
 
     def __init__(self, ring: DeviceRing) -> None:
         self._ring = ring
-        self._views = {name: tensor.numpy() for name, tensor in ring.storage.items()}
 
     def open(self, first_row: int, rows: int) -> Block:
         """Returns views of the ring."""
         place = self._ring.place(first_row)
-        return {name: view[place : place + rows] for name, view in self._views.items()}
+        return {name: tensor[place : place + rows].numpy() for name, tensor in self._ring.storage.items()}
 
     def commit(self) -> None:
         """Has nothing to do."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
+import structlog
 import torch
 from rollcast.specs import BehaviorSpec
 from torch import Tensor
@@ -13,6 +15,11 @@ from learner.device.columns import observation_column
 from learner.networks.normalizer import RunningMoments, batch_moments
 from learner.networks.value import ActorCritic
 from learner.trainers.reduce import Reduce
+
+log = structlog.get_logger(__name__)
+
+LOG_SECONDS: Final = 10.0
+"""At least so long lies between two warnings."""
 
 
 class ObservationStatistics:
@@ -23,9 +30,24 @@ class ObservationStatistics:
         spec: what the behavior sees.
         reduce: merges the moments of several learners.
         device: where the networks are.
+        clock: monotonic seconds.
+
+    Attributes:
+        refused: moments that were not finite and were left out, so far.
     """
 
-    def __init__(self, network: ActorCritic, spec: BehaviorSpec, reduce: Reduce, device: torch.device) -> None:
+    def __init__(
+        self,
+        network: ActorCritic,
+        spec: BehaviorSpec,
+        reduce: Reduce,
+        device: torch.device,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.refused = 0
+        self._behavior = spec.name
+        self._clock = clock
+        self._next_warning = clock()
         self._encoders = network.vector_encoders()
         self._names = [observation_column(observation.name) for observation in spec.observations]
         self._reduce = reduce
@@ -43,9 +65,29 @@ class ObservationStatistics:
         }
 
     def merge(self, batch: Mapping[int, Tensor]) -> None:
-        """Adds moments to the statistics; the networks do not see it before `publish`."""
+        """Adds moments to the statistics; the networks do not see it before `publish`.
+
+        Moments that are not finite are left out: one infinite observation among millions (normalized it is clamped, so
+        that the update itself is sound) would make every later one NaN, for good.
+        """
         for index, moments in batch.items():
-            self._moments[index].merge(moments)
+            if bool(moments.isfinite().all()):
+                self._moments[index].merge(moments)
+            else:
+                self._refuse(self._names[index])
+
+    def _refuse(self, name: str) -> None:
+        self.refused += 1
+        now = self._clock()
+        if now >= self._next_warning:
+            self._next_warning = now + LOG_SECONDS
+            log.warning(
+                "observations_not_finite",
+                behavior=self._behavior,
+                column=name,
+                refused=self.refused,
+                hint="an environment observes infinities or NaN; the normalizer leaves out the updates that have some",
+            )
 
     def publish(self) -> None:
         """Shows the statistics to actor and critic."""

@@ -55,7 +55,9 @@ class RLTrainer(Trainer):
             time_horizon=self.trainer_settings.time_horizon,
             chunk_steps=service.max_chunk_steps or -(-service.target_chunk_bytes // behavior.spec.step_bytes),
         )
-        self.update_buffer = UpdateBuffer(columns, size.capacity_rows, size.block_rows, context.device)
+        self.update_buffer = UpdateBuffer(
+            columns, size.capacity_rows, size.block_rows, context.device, grows=size.grows
+        )
         self.intake = Intake(behavior.name, self.update_buffer, context.ledger, context.generation)
         self.tally = EpisodeTally(
             context.stats, service.reward_buffer_episodes, _extrinsic_strength(self.trainer_settings)
@@ -115,10 +117,20 @@ class RLTrainer(Trainer):
     @property
     def oldest_version(self) -> int:
         """The oldest version whose steps may be trained now; 0 if any may."""
+        return self._oldest_version(self._version)
+
+    def _oldest_version(self, version: int) -> int:
+        """Returns the oldest version whose steps may be trained under ``version``.
+
+        Without threads actors wait while an update runs. What they sent before is on its way meanwhile and arrives one
+        version later, which is no fault of theirs: it may be one version older than `max_policy_lag`.
+        """
         behavior = self.context.behavior
         if behavior.cut_at_swap:  # rollcast.on_policy: strict
-            return self._version
-        return max(0, self._version - behavior.max_policy_lag) if behavior.max_policy_lag else 0
+            return version
+        if not behavior.max_policy_lag:
+            return 0
+        return max(0, version - behavior.max_policy_lag - (not self.threaded))
 
     @abstractmethod
     def create_optimizer(self) -> None:
@@ -173,9 +185,18 @@ class RLTrainer(Trainer):
             self.intake.drop(NOT_TRAINING, item.chunk.rows)
 
     def _refill(self) -> None:
+        """Stages what was received and takes what the next update needs.
+
+        A full buffer takes more, rather than let it become too old: all that waits if actors wait too (as ML-Agents
+        does, whose buffer exceeds buffer_size by whatever came), else what the next version could not train any more.
+        """
         self.intake.stage(self.oldest_version)
-        if self.should_still_train:
-            self.update_buffer.take(self.buffer_size)
+        if not self.should_still_train:
+            return
+        self.update_buffer.take(self.buffer_size)
+        if self._is_ready_update():
+            following = self._version + 1
+            self.update_buffer.take_older(self._oldest_version(following) if self.threaded else following)
 
     def is_trainable(self) -> bool:
         """Returns whether there is enough new experience for an update."""
@@ -256,11 +277,15 @@ class RLTrainer(Trainer):
     def _set_pace(self) -> None:
         """Tells the service what is held, and which version actors shall wait for.
 
-        Unless trainer and actors take turns (``threaded: false``) there is no hold. With turns, a hold names the version
-        that ends it and stays after the update: an actor goes on when that version acts there. Releasing it here would
-        race against the policy, which comes over another stream, and a slow actor would go on with the old one.
+        A hold names the version that ends it: an actor goes on when that version acts there. If trainer and actors take
+        turns (``threaded: false``) that is the version of the next update while it runs. The hold stays afterwards:
+        releasing it here would race against the policy, which comes over another stream, and a slow actor would go on
+        with the old one. Threaded, only an actor waits whose policy is so old that its steps would soon be of no use.
         """
-        until_version = 0 if self.threaded else self._version + self._is_updating
+        following = self._version + 1
+        until_version = (
+            min(self._version, self._oldest_version(following)) if self.threaded else self._version + self._is_updating
+        )
         pace = Pace(
             held_steps=self.intake.held_steps,
             ahead_limit_steps=ahead_limit_steps(self.trainer_settings),

@@ -65,7 +65,7 @@ class EpisodeTally:
         self._report("Environment", chunk, is_training)
         if not is_training.all():
             self._report("Evaluation", chunk, ~is_training)
-        finished = columns["episode/return"][is_training]
+        finished = columns["episode/return"][is_training].astype(np.float64)  # sums of two may pass float32
         shared = columns.get("episode/group_return")
         total = finished if shared is None else finished + shared[is_training]
         if self._strength:

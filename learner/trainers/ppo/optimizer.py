@@ -77,8 +77,11 @@ class PPOOptimizer:
         self.steps += 1
 
     def is_finite(self) -> Tensor:
-        """Returns a scalar bool on the device: whether all parameters are finite."""
-        return self._vector.isfinite().all()
+        """Returns a scalar bool on the device: whether parameters and moments are finite.
+
+        A second moment that overflowed never comes back, and its parameter would stand still without a word.
+        """
+        return self._vector.isfinite().all() & self._first.isfinite().all() & self._second.isfinite().all()
 
     def snapshot(self) -> Snapshot:
         """Copies parameters and moments."""

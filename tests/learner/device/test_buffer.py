@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
+import structlog
 import torch
 from rollcast.enums import SegmentEnd
 from rollcast.trajectories import Chunk
@@ -13,9 +15,9 @@ from learner.device.layout import segments_of
 from tests.learner.device.chunks import SPEC, make_chunk
 
 
-def make_buffer(capacity_rows: int = 64, block_rows: int = 16) -> UpdateBuffer:
+def make_buffer(capacity_rows: int = 64, block_rows: int = 16, *, grows: bool = False) -> UpdateBuffer:
     """A buffer on the CPU."""
-    return UpdateBuffer(on_policy_columns(SPEC), capacity_rows, block_rows, torch.device("cpu"))
+    return UpdateBuffer(on_policy_columns(SPEC), capacity_rows, block_rows, torch.device("cpu"), grows=grows)
 
 
 def add(buffer: UpdateBuffer, chunk: Chunk, actor_index: int = 0) -> int:
@@ -90,6 +92,51 @@ def test_a_full_ring_takes_what_fits() -> None:
     assert buffer.add(chunk, segments_of(chunk), np.array([4, 5]), 0) == 2
     buffer.take(100)
     assert rewards(buffer) == [12, 13, 14, 15, 16, 17]
+
+
+def test_a_ring_grows_while_it_is_in_use() -> None:
+    """A ring of no fixed size takes whatever comes; what was taken, and what lies over its end, keeps its content."""
+    buffer = make_buffer(capacity_rows=20, block_rows=8, grows=True)
+    add(buffer, make_chunk([3] * 3))
+    buffer.take(100)
+    buffer.settle()
+    for first in range(100, 400, 6):  # begins amid the ring
+        assert add(buffer, make_chunk([1, 2, 3], first=first)) == 3
+        buffer.take(20)
+    assert rewards(buffer) == list(range(100, 100 + buffer.taken_steps))
+    buffer.settle()
+    assert buffer.drop_waiting(0) == 0
+    begin = 400 - buffer.waiting_steps
+    buffer.take(1000)
+    assert rewards(buffer) == list(range(begin, 400))
+    assert buffer.ring.capacity_rows < 3 * 450
+
+
+def test_a_ring_that_cannot_grow_takes_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without memory for a larger one the ring stays as it is, and the rest is left to the caller, with one warning."""
+    buffer = make_buffer(capacity_rows=20, block_rows=8, grows=True)
+
+    def fail(_rows: int) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(buffer.ring, "grow", fail)
+    with structlog.testing.capture_logs() as logs:
+        assert add(buffer, make_chunk([3] * 6)) == 4
+        assert add(buffer, make_chunk([3] * 6)) == 0
+    assert [entry["event"] for entry in logs] == ["ring_cannot_grow"]
+    buffer.take(100)
+    assert rewards(buffer) == list(range(12))
+
+
+def test_what_is_too_old_for_the_next_version_can_be_taken_too() -> None:
+    """Segments are taken in order of arrival, up to the last one with rows older than a version."""
+    buffer = make_buffer()
+    for version in (3, 2, 3, 1, 3):
+        add(buffer, make_chunk([2], version=version))
+    buffer.take_older(1)
+    assert buffer.taken_steps == 0
+    buffer.take_older(2)
+    assert (buffer.taken_steps, buffer.waiting_steps) == (8, 2)
 
 
 def test_stale_segments_leave_no_gaps() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from rollcast.enums import Purpose, StatAggregation
 from rollcast.trajectories import Chunk
 
@@ -86,3 +87,12 @@ def test_the_tally_survives_a_round_trip() -> None:
     tally.add(make_chunk([1.0, 2.5, 3.0, 4.0]))
     other.load(tally.state_dict())
     assert (other.episodes, list(other.returns)) == (4, [2.5, 3.0, 4.0])
+
+
+def test_huge_returns_add_up() -> None:
+    """The largest float32 of an agent and of its group are a finite number together."""
+    stats, largest = StatsReporter("Test"), float(np.finfo(np.float32).max)
+    tally = EpisodeTally(stats, 3, strength=2.0)
+    tally.add(make_chunk([largest] * 3, **{"episode/group_return": np.full(3, largest, np.float32)}))
+    assert tally.mean() == largest
+    assert mean_of(stats, "Policy/Extrinsic Reward") == pytest.approx(4 * largest)

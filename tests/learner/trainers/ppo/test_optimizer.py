@@ -101,3 +101,15 @@ def test_the_state_of_another_network_is_refused() -> None:
     state = make_optimizer(nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1))).state_dict()
     with pytest.raises(ValueError, match="parameters are"):
         make_optimizer(make_network()).load_state_dict(state)
+
+
+def test_a_moment_that_overflows_is_not_finite() -> None:
+    """Its parameter is finite and would never move again, so that the update must be undone."""
+    network = make_network()
+    optimizer = make_optimizer(network)
+    before = optimizer.snapshot()
+    descend(optimizer, network, 1e25 * make_losses(network)[0]())
+    assert all(parameter.isfinite().all() for parameter in network.parameters())
+    assert not optimizer.is_finite()
+    optimizer.restore(before)
+    assert optimizer.is_finite()

@@ -9,42 +9,14 @@ import numpy as np
 import pytest
 import structlog
 import torch
-from rollcast.enums import HoldReason
 from rollcast.specs import BehaviorSpec
 
 from learner.exits import UserError
 from learner.trainers.errors import TrainerFailedError
 from learner.trainers.ppo.trainer import PPOTrainer
-from tests.learner.trainers.in_process import CARTPOLE, Bench, Published, make_bench
+from tests.learner.trainers.in_process import CARTPOLE, Published
+from tests.learner.trainers.started import feed, make
 from tests.learner.trainers.synthetic import BRANCHES, CONTINUOUS, HYBRID, SyntheticActor
-
-
-def make(
-    spec: BehaviorSpec = CONTINUOUS, service: dict[str, Any] | None = None, **changes: Any
-) -> tuple[Bench, PPOTrainer]:
-    """A bench and a started trainer that updates after more than 60 steps."""
-    hyper = {"buffer_size": 60, "batch_size": 16, "num_epoch": 2, "learning_rate": 1e-3, **changes.pop("hyper", {})}
-    network = {"hidden_units": 16, "normalize": True, **changes.pop("network", {})}
-    settings = {
-        "trainer_type": "ppo",
-        "hyperparameters": hyper,
-        "network_settings": network,
-        "time_horizon": 20,
-        "max_steps": 100_000,
-        **changes,
-    }
-    bench = make_bench(settings, spec, **(service or {}))
-    trainer = PPOTrainer(bench.context())
-    trainer.start()
-    return bench, trainer
-
-
-def feed(bench: Bench, actor: SyntheticActor, updates: int, trainer: PPOTrainer) -> None:
-    """Sends chunks of 20 steps until so many updates more are done."""
-    end = trainer.version + updates
-    while trainer.version < end:
-        bench.put(actor.chunk([10, 7, 3]))
-        trainer.advance()
 
 
 def weights(trainer: PPOTrainer) -> dict[str, torch.Tensor]:
@@ -75,7 +47,7 @@ def test_every_kind_of_behavior_trains(spec: BehaviorSpec, ratio: str, *, shared
 
 def test_each_update_is_a_version() -> None:
     """An update begins above buffer_size, takes whole segments, and publishes the next version with its numbers."""
-    bench, trainer = make()
+    bench, trainer = make(threaded=True)
     actor = SyntheticActor(bench)
     for _ in range(3):
         bench.put(actor.chunk([20]))
@@ -89,69 +61,6 @@ def test_each_update_is_a_version() -> None:
     newest = bench.published.progress[-1]
     assert (newest.env_steps_trained, newest.optimizer_steps) == (65, 2 * (65 // 16))
     assert not trainer.advance()
-
-
-class HoldRecorder(Published):
-    """Notes what the trainer asked of the actors when it published."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.bench: Bench | None = None
-        self.holds: list[tuple[HoldReason | None, int]] = []
-
-    def publish(self, *arguments: Any) -> None:
-        """Copies the state and looks at the pace."""
-        super().publish(*arguments)
-        if self.bench is not None:
-            pace = self.bench.behavior.queue.pace
-            self.holds.append((pace.hold, pace.until_version))
-
-
-@pytest.mark.parametrize("threaded", [False, True])
-def test_actors_wait_while_an_update_runs_unless_threaded(*, threaded: bool) -> None:
-    """Not threaded, actors wait for the next version from before the update on; its arrival ends the wait."""
-    bench, _ = make(threaded=threaded)
-    recorder = HoldRecorder()
-    trainer = PPOTrainer(bench.context(publisher=recorder))
-    trainer.start()
-    bench.published, recorder.bench = recorder, bench
-    feed(bench, SyntheticActor(bench), 2, trainer)
-    assert recorder.holds == ([(None, 0)] * 2 if threaded else [(HoldReason.UPDATING, 1), (HoldReason.UPDATING, 2)])
-    assert bench.behavior.queue.pace.until_version == (0 if threaded else 2)
-
-
-def test_the_service_knows_what_is_held() -> None:
-    """Steps out of the queue stay in the pace until they are trained."""
-    bench, trainer = make()
-    actor = SyntheticActor(bench)
-    bench.put(actor.chunk([20, 20]))
-    trainer.advance()
-    assert bench.behavior.queue.unsettled_steps == bench.behavior.queue.pace.held_steps == 40
-    bench.put(actor.chunk([20, 20]))
-    trainer.advance()
-    assert (trainer.version, bench.behavior.queue.unsettled_steps) == (1, 0)
-
-
-def test_steps_beyond_the_lag_are_dropped() -> None:
-    """max_policy_lag 1: steps of the last version are trained, older ones are not."""
-    bench, trainer = make(service={"max_policy_lag": 1})
-    actor = SyntheticActor(bench)
-    feed(bench, actor, 3, trainer)
-    bench.put(actor.chunk([10], base_version=1))
-    bench.put(actor.chunk([10], base_version=2))
-    trainer.advance()
-    books = bench.ledger.books("Continuous")
-    assert books.dropped == {"stale": 10}
-    assert books.received == trainer.get_step + 10
-
-
-def test_strict_trains_only_the_present_version() -> None:
-    """With on_policy: strict what waited through an update is dropped."""
-    bench, trainer = make(service={"on_policy": "strict"})
-    bench.put(SyntheticActor(bench).chunk([20] * 6))
-    trainer.advance()
-    books = bench.ledger.books("Continuous")
-    assert (books.trained, dict(books.dropped), books.queued) == (80, {"stale": 40}, 0)
 
 
 def test_an_update_that_is_not_finite_is_undone() -> None:
@@ -336,6 +245,8 @@ def test_summaries_have_the_known_names() -> None:
             written.append((step, set(summaries)))
 
         def write_text(self, category: str, title: str, text: str, step: int) -> None: ...
+
+        def restart(self, category: str, step: int) -> None: ...
 
         def close(self) -> None: ...
 

@@ -1,0 +1,52 @@
+"""What running statistics of observations leave out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import structlog
+import torch
+
+from learner.trainers.normalization import LOG_SECONDS, ObservationStatistics
+from learner.trainers.reduce import SingleLearner
+from tests.learner.trainers.started import feed, make
+from tests.learner.trainers.synthetic import SyntheticActor
+
+
+def test_an_infinite_observation_does_not_reach_the_normalizer() -> None:
+    """The update is sound, for normalized values are clamped; its moments are not, and are left out."""
+    bench, trainer = make()
+    actor = SyntheticActor(bench)
+    feed(bench, actor, 1, trainer)
+    before = trainer.statistics.state_dict()["0"]["mean"].clone()
+    chunk = actor.chunk([20] * 4)
+    chunk.columns["obs/state"][7, 2] = np.inf
+    bench.put(chunk)
+    trainer.advance()
+    assert trainer.version == 2
+    assert trainer.statistics.refused == 1
+    assert torch.equal(before, trainer.statistics.state_dict()["0"]["mean"])
+    feed(bench, actor, 1, trainer)
+    assert not torch.equal(before, trainer.statistics.state_dict()["0"]["mean"])
+    assert all(value.isfinite().all() for value in bench.published.state.values())
+    assert not bench.ledger.books("Continuous").dropped
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_left_out_moments_are_told_once_per_interval(value: float) -> None:
+    """A warning names the column and how many were left out so far; the next one comes an interval later."""
+    bench, trainer = make()
+    now = [100.0]
+    statistics = ObservationStatistics(
+        trainer.network, bench.behavior.spec, SingleLearner(), torch.device("cpu"), clock=lambda: now[0]
+    )
+    bad = torch.full((3, 5), value, dtype=torch.float64)
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(3):
+            statistics.merge({0: bad})
+        now[0] += LOG_SECONDS
+        statistics.merge({0: bad})
+    assert [(entry["event"], entry["column"], entry["refused"]) for entry in logs] == [
+        ("observations_not_finite", "obs/state", 1),
+        ("observations_not_finite", "obs/state", 4),
+    ]

@@ -38,7 +38,10 @@ def write_ending(
         stop_reason=stop.reason,
         behaviors={
             behavior.name: BehaviorSummary.of(
-                picture.behavior_view(behavior), picture.milestones(behavior.name), models.get(behavior.name)
+                picture.behavior_view(behavior),
+                picture.milestones(behavior.name),
+                picture.actor_numbers(behavior),
+                models.get(behavior.name),
             )
             for behavior in behaviors
         },

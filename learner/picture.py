@@ -12,7 +12,7 @@ from learner.ingest.ledger import Ledger, LedgerBooks
 from learner.ingest.sessions import SessionTable
 from learner.observe.milestones import Milestones
 from learner.observe.rates import WindowedRate
-from learner.observe.view import BehaviorView, LedgerNumbers, RunState, RunView
+from learner.observe.view import ActorNumbers, BehaviorView, LedgerNumbers, RunState, RunView
 from learner.settings.service import ServiceSettings
 
 
@@ -177,6 +177,17 @@ class Picture:
             log_prob_error_max=news.log_prob_error_max,
             target_return=self._service.target_return,
             books=ledger_numbers(self._ledger.books(behavior.name)),
+        )
+
+    def actor_numbers(self, behavior: Behavior) -> ActorNumbers:
+        """Returns what became of the steps of one behavior that were taken and not received, as far as actors said."""
+        with self._sessions.lock:  # shared with the ledger: one moment
+            given_up = self._sessions.given_up(behavior.index)
+            taken = self._sessions.steps_taken(behavior.index)
+            received = self._ledger.books(behavior.name).received
+        told = received + given_up.discarded.total() + given_up.dropped.total()
+        return ActorNumbers(
+            discarded=dict(+given_up.discarded), dropped=dict(+given_up.dropped), outstanding=max(0, taken - told)
         )
 
     def _note(self, behavior: str) -> _BehaviorNotes:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from learner.observe.jsonfile import write_json
 from learner.observe.milestones import Milestones
-from learner.observe.view import BehaviorView, LedgerNumbers
+from learner.observe.view import ActorNumbers, BehaviorView, LedgerNumbers
 
 SUMMARY_FILE = "summary.json"
 
@@ -21,46 +21,56 @@ class BehaviorSummary:
         env_steps_taken: steps taken by all actors.
         env_steps_trained: steps in completed updates.
         wall_seconds: from the first step taken.
+        active_seconds: those of them in which the run was not paused and an actor was connected.
         seconds_to_target: from the first step taken until the target was reached, None if it was not.
         env_steps_to_target: steps taken by all actors until then, None if it was not.
         env_steps_per_second: steps taken, by ``wall_seconds``.
+        env_steps_per_active_second: steps taken, by ``active_seconds``.
         episodes: finished training episodes.
         mean_return_100: over the newest of them, None if there is none.
         target_return: what was to be reached, if anything.
         policy_version: the last one published.
-        ledger: the books, in steps.
+        ledger: the learner's books, in steps.
+        actor_books: what became of the steps that were taken and are not in the ledger.
         onnx_path: the model file, None if none was written.
     """
 
     env_steps_taken: int
     env_steps_trained: int
     wall_seconds: float
+    active_seconds: float
     seconds_to_target: float | None
     env_steps_to_target: int | None
     env_steps_per_second: float
+    env_steps_per_active_second: float
     episodes: int
     mean_return_100: float | None
     target_return: float | None
     policy_version: int
     ledger: LedgerNumbers
+    actor_books: ActorNumbers
     onnx_path: str | None = None
 
     @classmethod
-    def of(cls, view: BehaviorView, milestones: Milestones, onnx_path: Path | None = None) -> BehaviorSummary:
-        """Makes the summary from the last view of a behavior and its milestones."""
-        wall_seconds = milestones.wall_seconds
+    def of(
+        cls, view: BehaviorView, milestones: Milestones, actor_books: ActorNumbers, onnx_path: Path | None = None
+    ) -> BehaviorSummary:
+        """Makes the summary from the last view of a behavior, its milestones and its actors' part of the books."""
         return cls(
             env_steps_taken=view.env_steps_taken,
             env_steps_trained=view.env_steps_trained,
-            wall_seconds=wall_seconds,
+            wall_seconds=milestones.wall_seconds,
+            active_seconds=milestones.active_seconds,
             seconds_to_target=milestones.seconds_to_target,
             env_steps_to_target=milestones.env_steps_to_target,
-            env_steps_per_second=view.env_steps_taken / wall_seconds if wall_seconds > 0 else 0.0,
+            env_steps_per_second=_rate(view.env_steps_taken, milestones.wall_seconds),
+            env_steps_per_active_second=_rate(view.env_steps_taken, milestones.active_seconds),
             episodes=view.episodes,
             mean_return_100=view.mean_return_100,
             target_return=view.target_return,
             policy_version=view.version,
             ledger=view.books,
+            actor_books=actor_books,
             onnx_path=None if onnx_path is None else str(onnx_path),
         )
 
@@ -97,6 +107,10 @@ class Summary:
         if len(self.behaviors) > 1:
             content["behaviors"] = {name: asdict(summary) for name, summary in self.behaviors.items()}
         return content
+
+
+def _rate(count: int, seconds: float) -> float:
+    return count / seconds if seconds > 0 else 0.0
 
 
 def write_summary(run_folder: Path, summary: Summary) -> Path:

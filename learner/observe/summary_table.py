@@ -44,18 +44,23 @@ def summary_table(summary: Summary) -> RenderableType:
 
 
 def _cells(behavior: BehaviorSummary) -> dict[str, str]:
-    ledger = behavior.ledger
+    ledger, actors = behavior.ledger, behavior.actor_books
     return {
         "steps taken": f"{behavior.env_steps_taken:,}",
         "steps trained": f"{behavior.env_steps_trained:,}",
         "steps a second": text.speed(behavior.env_steps_per_second),
+        "while active": text.speed(behavior.env_steps_per_active_second),
         "time": _seconds(behavior.wall_seconds),
+        "active time": _seconds(behavior.active_seconds),
         "target return": text.number(behavior.target_return),
         "time to target": _seconds(behavior.seconds_to_target),
         "steps to target": "-" if behavior.env_steps_to_target is None else f"{behavior.env_steps_to_target:,}",
         "episodes": f"{behavior.episodes:,}",
         "mean return": text.number(behavior.mean_return_100),
         "policy version": f"{behavior.policy_version:,}",
+        "actors discarded": _by_reason(actors["discarded"]),
+        "actors dropped": _by_reason(actors["dropped"]),
+        "left with actors": f"{actors['outstanding']:,}",
         "received": f"{ledger['received']:,}",
         "trained": f"{ledger['trained']:,}",
         "dropped": _by_reason(ledger["dropped"]),

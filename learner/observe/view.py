@@ -33,6 +33,24 @@ class LedgerNumbers(TypedDict):
     unknown: int
 
 
+class ActorNumbers(TypedDict):
+    """What became of the steps of one behavior that the learner never received, in steps.
+
+    ``env_steps_taken`` = received (in the learner's books) + sum(discarded) + sum(dropped) + outstanding.
+    ``discarded`` (before they were part of a chunk) and ``dropped`` (in chunks that were never acked) are what actors
+    gave up, by reason; ``outstanding`` are those that were still with the actors when they last spoke.
+    """
+
+    discarded: dict[str, int]
+    dropped: dict[str, int]
+    outstanding: int
+
+
+def no_actor_books() -> ActorNumbers:
+    """Returns the actors' part of the books where all that was taken was received."""
+    return ActorNumbers(discarded={}, dropped={}, outstanding=0)
+
+
 def empty_books() -> LedgerNumbers:
     """Returns the books of a behavior of which nothing has arrived."""
     return LedgerNumbers(received=0, trained=0, dropped={}, duplicate=0, queued=0, lost={}, unknown=0)

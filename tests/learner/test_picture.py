@@ -12,6 +12,7 @@ import pytest
 from learner.ingest.ledger import ROLLBACK
 from learner.ingest.queue import QueuedChunk
 from learner.ingest.session import ActorCounters
+from learner.ingest.sessions import Opening, Resumption
 from learner.observe.view import RunState
 from learner.picture import Picture, TrainerNews
 from tests.learner.ingest.parts import NAME, Parts, make_chunk, make_options
@@ -72,6 +73,47 @@ def test_steps_start_the_clock_and_make_the_rate() -> None:
     assert view.env_steps_taken == 300
     assert view.steps_per_second == pytest.approx(100.0)  # 300 steps in the 3 s between the first and the last look
     assert picture.milestones(NAME).env_steps_taken == 300
+
+
+def test_what_actors_gave_up_stands_beside_the_ledger() -> None:
+    """Every step that was taken has a place: received, given up by its actor for a reason, or still with it."""
+    parts = Parts()
+    picture = make_picture(parts)
+    behavior, session = parts.behaviors.all()[0], parts.sessions.live()[0]
+    parts.ledger.enqueue(NAME, 50)
+    counters = ActorCounters(0, produced=90, open=9, unacked=20, acked=40, discarded={"env_error": 3, "cut": 0})
+    parts.sessions.renew(session, [counters])
+    assert picture.actor_numbers(behavior) == {"discarded": {"env_error": 3}, "dropped": {}, "outstanding": 37}
+
+    again = Parts(generation=2)
+    picture = make_picture(again)
+    again.sessions.load(parts.sessions.state())
+    behavior = again.behaviors.all()[0]
+    assert picture.actor_numbers(behavior)["discarded"] == {"env_error": 3}, "what it said before is not forgotten"
+    resume = Resumption(session.session_id, session.epoch, 1, 0)
+    back = again.sessions.open(Opening(session.actor_name, session.instance_id, resume)).session
+    discarded, dropped = {"env_error": 3, "generation": 9}, {"generation": 20}
+    report = ActorCounters(0, produced=100, acked=68, discarded=discarded, dropped=dropped)
+    again.sessions.renew(back, [report])
+    assert picture.actor_numbers(behavior) == {"discarded": discarded, "dropped": dropped, "outstanding": 68}
+    again.ledger.enqueue(NAME, 68)
+    again.sessions.close(back, [])
+    assert picture.actor_numbers(behavior) == {"discarded": discarded, "dropped": dropped, "outstanding": 0}
+
+
+def test_the_clock_stands_while_nobody_can_act() -> None:
+    """Pauses and time without a connected actor are part of the time of a run, and not of its active time."""
+    parts = Parts()
+    picture = make_picture(parts)
+    session = parts.sessions.live()[0]
+    parts.sessions.renew(session, [ActorCounters(0, produced=10)])
+    picture.note_steps()
+    for seconds, is_connected, is_paused in ((1.0, True, False), (30.0, True, True), (50.0, False, False)):
+        session.is_connected = is_connected
+        parts.now += seconds
+        picture.note_steps(is_paused=is_paused)
+    milestones = picture.milestones(NAME)
+    assert (milestones.wall_seconds, milestones.active_seconds) == (81.0, 1.0)
 
 
 @pytest.mark.parametrize(

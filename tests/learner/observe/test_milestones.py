@@ -33,6 +33,29 @@ def test_time_counts_from_the_first_step() -> None:
     assert (milestones.wall_seconds, milestones.env_steps_taken) == (35, 95_000)
 
 
+def test_only_active_time_is_active() -> None:
+    """Time before the first step, pauses and time without actors do not count; a resumed run goes on counting."""
+    clock = Clock()
+    milestones = Milestones(clock)
+    for seconds, steps, is_idle in ((5, 0, False), (1, 8, False), (2, 20, False), (60, 20, True), (3, 40, False)):
+        clock.now += seconds
+        milestones.note_steps(steps)
+        milestones.note_activity(is_idle=is_idle)
+    assert (milestones.wall_seconds, milestones.active_seconds) == (65, 5)
+    later = Milestones(clock)
+    later.load(milestones.state())
+    later.note_activity(is_idle=False)
+    clock.now += 7
+    later.note_steps(41)
+    later.note_activity(is_idle=False)
+    clock.now += 4
+    later.note_activity(is_idle=False)
+    assert (later.wall_seconds, later.active_seconds) == (69, 9)
+    older = Milestones(clock)
+    older.load({"wall_seconds": 12.0, "env_steps_taken": 5})
+    assert older.active_seconds == 12.0, "a state of an earlier version has no other number"
+
+
 def test_the_first_time_at_the_target_counts() -> None:
     """Reaching the target again changes nothing and is no news."""
     clock = Clock()

@@ -3,19 +3,23 @@
 import io
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from rich.console import Console
 
 from learner.observe.milestones import Milestones
 from learner.observe.summary import BehaviorSummary, Summary, write_summary
 from learner.observe.summary_table import print_summary
+from learner.observe.view import ActorNumbers
 from tests.learner.observe.views import behavior
 
 
 def summary_of(name: str, *, mean_return: float | None = 312.4, reached: bool = True) -> BehaviorSummary:
-    """Returns the summary of a behavior that took its first step 30 seconds before its target and 40 before the end."""
+    """Returns the summary of a behavior that took its first step 30 seconds before its target and 40 before the end.
+
+    In the last 8 of them no actor was there.
+    """
     now = [0.0]
     milestones = Milestones(lambda: now[0])
     milestones.note_steps(8)
@@ -23,9 +27,14 @@ def summary_of(name: str, *, mean_return: float | None = 312.4, reached: bool = 
     milestones.note_steps(90_000)
     if reached:
         milestones.note_target()
+    now[0] = 32.0
+    milestones.note_activity(is_idle=False)
     now[0] = 40.0
-    milestones.note_steps(98_400)
-    return BehaviorSummary.of(behavior(name, mean_return=mean_return), milestones, Path("results") / f"{name}.onnx")
+    milestones.note_steps(98_500)
+    milestones.note_activity(is_idle=True)
+    view = replace(behavior(name, mean_return=mean_return), env_steps_taken=98_500)
+    actors = ActorNumbers(discarded={"generation": 60}, dropped={}, outstanding=40)
+    return BehaviorSummary.of(view, milestones, actors, Path("results") / f"{name}.onnx")
 
 
 def test_one_behavior_stands_at_the_top(tmp_path: Path) -> None:
@@ -38,12 +47,14 @@ def test_one_behavior_stands_at_the_top(tmp_path: Path) -> None:
         "generation": 2,
         "stop_reason": "target_return",
         "behavior": "CartPole",
-        "env_steps_taken": 98_400,
+        "env_steps_taken": 98_500,
         "env_steps_trained": 98_304,
         "wall_seconds": 40.0,
+        "active_seconds": 32.0,
         "seconds_to_target": 30.0,
         "env_steps_to_target": 90_000,
-        "env_steps_per_second": pytest.approx(2460.0),
+        "env_steps_per_second": 98_500 / 40,
+        "env_steps_per_active_second": 98_500 / 32,
         "episodes": 480,
         "mean_return_100": 312.4,
         "target_return": 475.0,
@@ -57,6 +68,7 @@ def test_one_behavior_stands_at_the_top(tmp_path: Path) -> None:
             "lost": {},
             "unknown": 0,
         },
+        "actor_books": {"discarded": {"generation": 60}, "dropped": {}, "outstanding": 40},
         "onnx_path": "results/CartPole.onnx",
     }
 
@@ -99,10 +111,13 @@ def test_the_table_shows_the_same_numbers() -> None:
     rows = {line[:20].strip(): line[20:].split("  ") for line in shown.splitlines()}
     assert "run run-1 ended: target_return" in shown
     for label, cell in {
-        "steps taken": "98,400",
+        "steps taken": "98,500",
         "steps to target": "90,000",
         "time to target": "30.0 s",
         "time": "40.0 s",
+        "active time": "32.0 s",
+        "actors discarded": "60 (generation 60)",
+        "left with actors": "40",
         "mean return": "312.4",
         "policy version": "24",
         "dropped": "96 (stale 90, bad_action 6)",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -155,8 +156,12 @@ def test_a_stopped_learner_is_waited_for(processes: Processes) -> None:
     ledger = summary["ledger"]
     fates = ledger["trained"] + ledger["queued"] + sum(ledger["dropped"].values()) + sum(ledger["lost"].values())
     assert ledger["received"] == fates
-    for actor in actors.values():
-        books = actor.events("books")[-1]
+    last_books = [actor.events("books")[-1] for actor in actors.values()]
+    for kind in ("discarded", "dropped"):
+        given_up = sum((Counter(books[kind]) for books in last_books), Counter[str]())
+        assert summary["actor_books"][kind] == given_up, "the run's books have what its actors gave up"
+    assert 0 < summary["active_seconds"] < summary["wall_seconds"], "the pause was no active time"
+    for books in last_books:
         assert books["open"] == 0
         assert books["produced"] == books["acked"] + books["unacked"] + sum(
             steps for reason in ("discarded", "dropped") for steps in books[reason].values()

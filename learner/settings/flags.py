@@ -30,7 +30,8 @@ FLAGS: Mapping[str, Path] = MappingProxyType(
         "train": ("checkpoint_settings", "train_model"),
         "torch-device": ("torch_settings", "device"),
         "debug": ("debug",),
-        **_block("rollcast", "address", "insecure", "control_address", "reflection", "max_sessions"),
+        **_block("rollcast", "address", "insecure", "control_address", "http", "http_address", "reflection"),
+        **_block("rollcast", "max_sessions"),
         **_block("rollcast", "target_return", "max_wall_seconds", "torch_threads", "log_format"),
     }
 )

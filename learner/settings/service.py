@@ -20,6 +20,7 @@ from learner.settings.base import (
 )
 
 MIN_CHUNK_BYTES = 64 * 1024
+DEFAULT_HTTP_ADDRESS = "127.0.0.1:9464"
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -55,6 +56,13 @@ class ServiceSettings(SettingsModel):
     insecure: bool = Field(default=False, description="allow plain text on an address other machines can reach")
     control_address: str = Field(
         default="127.0.0.1:0", description="where status, pause and stop commands connect; loopback"
+    )
+    http: bool = Field(default=True, description="serve the status page, /metrics and /healthz")
+    http_address: str = Field(
+        default=DEFAULT_HTTP_ADDRESS, description="where they are; if this default is taken, a free port is"
+    )
+    operator_token_file: str | None = Field(
+        default=None, description="file with the token for the page's buttons; null makes one in the run folder"
     )
     reflection: bool = Field(default=False, description="offer gRPC server reflection")
     max_sessions: PositiveWhole = Field(default=1024, description="actors connected at once")
@@ -97,7 +105,7 @@ class ServiceSettings(SettingsModel):
     )
     summary_seconds: PositiveReal = Field(default=5.0, description="time between summary lines on the console")
 
-    @field_validator("address", "control_address")
+    @field_validator("address", "control_address", "http_address")
     @classmethod
     def _well_formed(cls, value: str) -> str:
         try:
@@ -119,6 +127,11 @@ class ServiceSettings(SettingsModel):
             raise invalid_as_told(
                 f"address {self.address} can be reached from other machines, and the connection is plain text: "
                 "give --insecure (rollcast.insecure: true) on a network you trust, or listen on 127.0.0.1"
+            )
+        if self.http and not self.insecure and not is_loopback(self.http_address):
+            raise invalid_as_told(
+                f"http_address {self.http_address} can be reached from other machines, and the connection is plain "
+                "text: give --insecure (rollcast.insecure: true) on a network you trust, or listen on 127.0.0.1"
             )
         return self
 

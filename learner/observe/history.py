@@ -1,0 +1,109 @@
+"""How a run went: the curves of the status page, one sample a second, thinned out as the run grows old."""
+
+from __future__ import annotations
+
+import bisect
+import math
+import threading
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+COLUMNS: Final = (
+    *("t", "env_steps_taken", "env_steps_trained", "steps_per_second", "mean_return", "loss", "value_loss"),
+    *("policy_loss", "entropy", "approx_kl", "mean_lag"),
+)
+"""``t`` is in seconds since this start of the learner; losses and the like are those of the last update."""
+MAX_POINTS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryView:
+    """The curves of one behavior.
+
+    Attributes:
+        behavior: its name.
+        interval_seconds: the time between two points; it doubles each time the history is full.
+        columns: ``[N]`` values of each of `COLUMNS`, oldest first; None where there was none.
+    """
+
+    behavior: str
+    interval_seconds: float
+    columns: Mapping[str, list[float | None]]
+
+
+class History:
+    """The curves of all behaviors; bounded, from any thread.
+
+    A point is kept for every ``interval`` samples. When there are more than ``max_points``, every second one is left
+    out and the interval doubles: the curve covers the whole run at half the detail, and memory stays as it was.
+
+    Args:
+        sample_seconds: how often `add` is called.
+        max_points: the most points of a behavior.
+    """
+
+    def __init__(self, *, sample_seconds: float = 1.0, max_points: int = MAX_POINTS) -> None:
+        if max_points < 2:
+            raise ValueError(f"max_points must be at least 2, got {max_points}")
+        self._sample_seconds = sample_seconds
+        self._max_points = max_points
+        self._lock = threading.Lock()
+        self._curves: dict[str, _Curves] = {}
+
+    def add(self, behavior: str, t: float, sample: Mapping[str, float | None]) -> None:
+        """Notes a sample.
+
+        Args:
+            behavior: its name.
+            t: seconds since the start; not less than that of the sample before.
+            sample: by the names of `COLUMNS`; what is missing, None or not finite is a gap.
+        """
+        with self._lock:
+            curves = self._curves.get(behavior)
+            if curves is None:
+                curves = self._curves[behavior] = _Curves()
+            curves.add({**sample, "t": t}, self._max_points)
+
+    def behaviors(self) -> tuple[str, ...]:
+        """Returns the names of the behaviors that have curves."""
+        with self._lock:
+            return tuple(self._curves)
+
+    def view(self, behavior: str, since: float = -math.inf) -> HistoryView | None:
+        """Returns the points later than a time, or None for a behavior of which there are none at all."""
+        with self._lock:
+            curves = self._curves.get(behavior)
+            if curves is None:
+                return None
+            first = bisect.bisect_right(curves.values["t"], since)
+            columns = {name: [_plain(value) for value in column[first:]] for name, column in curves.values.items()}
+            return HistoryView(behavior, curves.interval * self._sample_seconds, columns)
+
+
+class _Curves:
+    """The points of one behavior, a float64 column each; NaN is a gap."""
+
+    __slots__ = ("_samples", "interval", "values")
+
+    def __init__(self) -> None:
+        self.values = {name: array("d") for name in COLUMNS}
+        self.interval = 1
+        self._samples = 0
+
+    def add(self, sample: Mapping[str, float | None], max_points: int) -> None:
+        is_due = self._samples % self.interval == 0
+        self._samples += 1
+        if not is_due:
+            return
+        for name, column in self.values.items():
+            value = sample.get(name)
+            column.append(math.nan if value is None else value)
+        if len(self.values["t"]) > max_points:
+            self.values = {name: column[::2] for name, column in self.values.items()}
+            self.interval *= 2
+
+
+def _plain(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,1 @@
+"""The learner's HTTP port: metrics, health, and the status page with its operators' buttons."""

@@ -1,0 +1,183 @@
+"""The learner's HTTP port, from start to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from typing import Final
+
+import structlog
+from aiohttp import web
+
+from learner.exits import ExitCode, UserError
+from learner.settings.service import is_loopback, split_address
+from learner.web.connections import Connections
+from learner.web.guard import MAX_BODY_BYTES, make_guard
+from learner.web.hooks import WebHooks
+from learner.web.operator_token import OperatorToken
+from learner.web.page import load_page
+from learner.web.routes import Routes
+
+MAX_CONNECTIONS: Final = 128
+IDLE_SECONDS: Final = 30.0
+"""A connection that asks for nothing, or does not finish asking, is closed after so long."""
+MAX_LINE_BYTES: Final = 4096
+MAX_HEADERS: Final = 64
+STOP_SECONDS: Final = 1.0
+BACKLOG: Final = 64
+
+log = structlog.get_logger(__name__)
+
+
+class WebServer:
+    """Serves the page, the metrics and the operators on the running event loop, until it is stopped.
+
+    Args:
+        hooks: the learner.
+        address: ``host:port``; port 0 takes any free port.
+        token: of the operators.
+        falls_back: take a free port where the port is taken; for addresses that nobody asked for.
+        max_connections: more are refused.
+        idle_seconds: see `IDLE_SECONDS`.
+
+    Attributes:
+        address: where it listens, once started.
+    """
+
+    def __init__(
+        self,
+        hooks: WebHooks,
+        *,
+        address: str,
+        token: OperatorToken,
+        falls_back: bool = False,
+        max_connections: int = MAX_CONNECTIONS,
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
+        self.address = address
+        self._hooks = hooks
+        self._token = token
+        self._falls_back = falls_back
+        self._max_connections = max_connections
+        self._idle_seconds = idle_seconds
+        self._runner: web.AppRunner | None = None
+        self._server: asyncio.Server | None = None
+
+    @property
+    def url(self) -> str:
+        """Where a browser on this machine finds the page."""
+        return page_url(self.address)
+
+    async def start(self) -> None:
+        """Listens.
+
+        Raises:
+            UserError: the address cannot be had (PORT_IN_USE).
+        """
+        listening = self._listen()
+        app = web.Application(
+            middlewares=[make_guard(only_local_names=is_loopback(self.address))], client_max_size=MAX_BODY_BYTES
+        )
+        Routes(self._hooks, self._token, load_page()).add_to(app)
+        quiet = logging.Logger("aiohttp")  # noqa: LOG001 - of its own, on purpose: strangers must not fill our log
+        quiet.addHandler(logging.NullHandler())
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            logger=quiet,
+            keepalive_timeout=self._idle_seconds,
+            lingering_time=1.0,
+            max_line_size=MAX_LINE_BYTES,
+            max_field_size=MAX_LINE_BYTES,
+            max_headers=MAX_HEADERS,
+            auto_decompress=False,
+            shutdown_timeout=STOP_SECONDS,
+        )
+        await self._runner.setup()
+        server = self._runner.server
+        if server is None:
+            raise RuntimeError("aiohttp made no server")
+        connections = Connections(server, self._max_connections)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(connections, sock=listening, backlog=BACKLOG)
+        self.address = _bound(self.address, listening)
+
+    async def stop(self) -> None:
+        """Closes everything; what is being answered has a second to finish. Harmless before `start`, and twice."""
+        server, self._server = self._server, None
+        runner, self._runner = self._runner, None
+        if server is not None:
+            server.close()
+        if runner is not None:
+            await runner.cleanup()
+
+    def _listen(self) -> socket.socket:
+        try:
+            return bind(self.address)
+        except OSError as error:
+            if not self._falls_back or error.errno not in {errno.EADDRINUSE, errno.EACCES}:
+                raise _cannot_listen(self.address, error) from None
+        host, port = split_address(self.address)
+        free = f"[{host}]:0" if ":" in host else f"{host}:0"
+        try:
+            found = bind(free)
+        except OSError as error:
+            raise _cannot_listen(free, error) from None
+        log.warning("http_port_taken", port=port, taken_instead=found.getsockname()[1], setting="rollcast.http_address")
+        return found
+
+
+def bind(address: str) -> socket.socket:
+    """Returns a socket bound to the first address that a name stands for.
+
+    Raises:
+        OSError: there is none, or it is taken.
+    """
+    host, port = split_address(address)
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, kind, protocol, _, where = found[0]
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # old connections of a learner before do not matter
+        bound.setblocking(False)
+        bound.bind(where)
+        bound.listen(BACKLOG)  # two sockets may be bound to one port, but only one can listen
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+def require_free_http(address: str) -> None:
+    """Looks whether an address can be had, before a run folder is touched.
+
+    Raises:
+        UserError: it cannot (PORT_IN_USE).
+    """
+    try:
+        bind(address).close()
+    except OSError as error:
+        raise _cannot_listen(address, error) from None
+
+
+def page_url(address: str) -> str:
+    """Returns the address of the page for a browser on this machine: one that listens everywhere listens here, too."""
+    host, port = split_address(address)
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
+    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+
+def _bound(address: str, listening: socket.socket) -> str:
+    host, _ = split_address(address)
+    port = listening.getsockname()[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _cannot_listen(address: str, error: OSError) -> UserError:
+    return UserError(
+        ExitCode.PORT_IN_USE,
+        f"cannot serve the status page on {address}: {error.strerror or error}. Stop the program that listens there, or "
+        "choose another address (rollcast.http_address; port 0 takes any free port), or none (rollcast.http: false)",
+    )

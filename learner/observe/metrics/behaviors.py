@@ -1,0 +1,189 @@
+"""Events of one behavior's trainer."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client.registry import CollectorRegistry
+from rollcast.enums import HoldReason
+
+from learner.observe.metrics.arrays import ArrayHistogram
+from learner.observe.metrics.holds import HoldClock
+from learner.observe.metrics.values import (
+    EPISODE_STEPS,
+    LAG_VERSIONS,
+    LOSS_TERMS,
+    PREFIX,
+    SKIP_REASONS,
+    UPDATE_SECONDS,
+    WAIT_SECONDS,
+)
+
+_BEHAVIOR: Final = ("behavior",)
+
+
+@dataclass(frozen=True, slots=True)
+class LossNumbers:
+    """What an update came to. The three terms are weighted, so that they add up to the loss.
+
+    Attributes:
+        policy: term of the policy.
+        value: term of the critic.
+        entropy: term of the bonus, negative where there is one.
+        grad_norm: L2 norm of the last minibatch's gradient, before it was clipped.
+        approx_kl: divergence of the new policy from the recorded one, last minibatch.
+        clip_ratio: share of ratios beyond the clip, last minibatch.
+        explained_variance: share of the variance of the returns that the critic explains.
+        entropy_nats: mean entropy of the policy.
+        learning_rate: of this update.
+        log_prob_error_max: largest difference between recorded and own log-probability on fresh rows.
+    """
+
+    policy: float
+    value: float
+    entropy: float
+    grad_norm: float
+    approx_kl: float
+    clip_ratio: float
+    explained_variance: float
+    entropy_nats: float
+    learning_rate: float
+    log_prob_error_max: float
+
+    @property
+    def loss(self) -> float:
+        """The sum of the terms."""
+        return self.policy + self.value + self.entropy
+
+
+class BehaviorFamilies:
+    """The metrics with the label ``behavior`` that trainers feed.
+
+    Args:
+        registry: where they are read.
+        return_buckets: bounds of the histogram of returns.
+        holds: who is held, and for how long.
+        queue_wait: from ack to trainer; not told apart by behavior.
+    """
+
+    def __init__(
+        self, registry: CollectorRegistry, return_buckets: tuple[float, ...], holds: HoldClock, queue_wait: Histogram
+    ) -> None:
+        self.holds = holds
+        self.queue_wait = queue_wait
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(PREFIX + name, text, (*_BEHAVIOR, *labels), registry=registry)
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(PREFIX + name, text, (*_BEHAVIOR, *labels), registry=registry)
+
+        def histogram(name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+            return Histogram(PREFIX + name, text, (*_BEHAVIOR, *labels), buckets=buckets, registry=registry)
+
+        def arrays(name: str, text: str, bounds: tuple[float, ...]) -> ArrayHistogram:
+            return ArrayHistogram(PREFIX + name, text, bounds, registry)
+
+        self.policy_lag = arrays("policy_lag_versions", "Versions between acting and learning, a step.", LAG_VERSIONS)
+        self.episode_return = arrays("episode_return", "Returns of training episodes.", return_buckets)
+        self.episode_steps = arrays("episode_steps", "Lengths of training episodes.", EPISODE_STEPS)
+        self.batch_wait = histogram("batch_wait_seconds", "Time of collecting, an update.", WAIT_SECONDS)
+        self.update_seconds = histogram("update_seconds", "Time of updating, by phase.", UPDATE_SECONDS, "phase")
+        self.updates = counter("updates", "Completed updates.")
+        self.skipped_updates = counter("skipped_updates", "Updates that were thrown away.", "reason")
+        self.loss = gauge("loss", "Loss of the last update.")
+        self.loss_term = gauge("loss_term", "Weighted terms of the loss; they add up to it.", "term")
+        self.grad_norm = gauge("grad_norm", "Norm of the gradient before clipping, last minibatch.")
+        self.approx_kl = gauge("approx_kl", "Divergence from the recorded policy, last minibatch.")
+        self.clip_ratio = gauge("clip_ratio", "Share of ratios that are beyond the clip, last minibatch.")
+        self.explained_variance = gauge("explained_variance_ratio", "Variance of returns that the critic explains.")
+        self.entropy_nats = gauge("entropy_nats", "Mean entropy of the policy.")
+        self.learning_rate = gauge("learning_rate", "Learning rate of the last update.")
+        self.log_prob_error = gauge("log_prob_error_max", "Largest difference of log-probabilities on fresh steps.")
+        self.last_update = gauge("last_update_timestamp_seconds", "When the last update was completed.")
+        self.last_publish = gauge("last_publish_timestamp_seconds", "When the newest version was published.")
+
+
+class BehaviorMetrics:
+    """One behavior. Its series exist, at zero, from here on.
+
+    The two timestamps begin with this moment, so that an alert on their age means "since the trainer began".
+
+    Args:
+        families: all behaviors'.
+        name: the behavior.
+
+    Attributes:
+        queue_wait: seconds from ack to trainer, for each chunk.
+        policy_lag: versions, for each trained step.
+        episode_return: returns of training episodes.
+        episode_steps: their lengths.
+        batch_wait: seconds of each collection.
+        stage, assemble, optimize, publish: seconds of the phases of each update.
+    """
+
+    def __init__(self, families: BehaviorFamilies, name: str) -> None:
+        self._name = name
+        self._holds = families.holds
+        self.queue_wait = families.queue_wait
+        self.policy_lag = families.policy_lag.of(name)
+        self.episode_return = families.episode_return.of(name)
+        self.episode_steps = families.episode_steps.of(name)
+        self.batch_wait = families.batch_wait.labels(name)
+        self.stage = families.update_seconds.labels(name, "stage")
+        self.assemble = families.update_seconds.labels(name, "assemble")
+        self.optimize = families.update_seconds.labels(name, "optimize")
+        self.publish = families.update_seconds.labels(name, "publish")
+        self._updates = families.updates.labels(name)
+        self._skipped = {reason: families.skipped_updates.labels(name, reason) for reason in SKIP_REASONS}
+        self._loss = families.loss.labels(name)
+        self._terms = {term: families.loss_term.labels(name, term) for term in LOSS_TERMS}
+        self._gauges = {
+            field: family.labels(name)
+            for field, family in (
+                ("grad_norm", families.grad_norm),
+                ("approx_kl", families.approx_kl),
+                ("clip_ratio", families.clip_ratio),
+                ("explained_variance", families.explained_variance),
+                ("entropy_nats", families.entropy_nats),
+                ("learning_rate", families.learning_rate),
+                ("log_prob_error_max", families.log_prob_error),
+            )
+        }
+        self._last_update = families.last_update.labels(name)
+        self._last_publish = families.last_publish.labels(name)
+        self._last_update.set(time.time())
+        self._last_publish.set(time.time())
+
+    @property
+    def lag_bounds(self) -> tuple[float, ...]:
+        """Bounds of `policy_lag`, for whoever counts on another device."""
+        return LAG_VERSIONS
+
+    def note_losses(self, numbers: LossNumbers) -> None:
+        """Shows what an update came to."""
+        self._loss.set(numbers.loss)
+        for term, gauge in self._terms.items():
+            gauge.set(getattr(numbers, term))
+        for field, gauge in self._gauges.items():
+            gauge.set(getattr(numbers, field))
+
+    def note_update(self) -> None:
+        """Counts a completed update."""
+        self._updates.inc()
+        self._last_update.set(time.time())
+
+    def note_skipped(self, reason: str) -> None:
+        """Counts an update that was thrown away."""
+        self._skipped[reason].inc()
+
+    def note_published(self) -> None:
+        """Notes that a version was published now."""
+        self._last_publish.set(time.time())
+
+    def hold(self, *, active: bool) -> None:
+        """Notes that the actors wait for an update of this behavior, or wait no more."""
+        self._holds.set(HoldReason.UPDATING, self._name, active=active)

@@ -1,0 +1,194 @@
+"""All metrics of a learner, in parts that are handed to whoever causes the events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from prometheus_client import Counter, Gauge, GCCollector, Histogram, ProcessCollector
+from prometheus_client.registry import CollectorRegistry
+from rollcast.errors import Unexpected
+
+from learner.observe.metrics.behaviors import BehaviorFamilies, BehaviorMetrics
+from learner.observe.metrics.calls import ServerCallMetrics
+from learner.observe.metrics.exposition import exposition
+from learner.observe.metrics.holds import HoldClock
+from learner.observe.metrics.snapshot import MetricsSnapshot
+from learner.observe.metrics.state import StateCollector
+from learner.observe.metrics.values import (
+    ACK_SECONDS,
+    CHECKPOINT_SECONDS,
+    CHUNK_BYTES,
+    DECLARE_OUTCOMES,
+    EPISODE_RETURN,
+    ERROR_REASONS,
+    INTERNAL,
+    LOOP_LAG_SECONDS,
+    OPEN_OUTCOMES,
+    OTHER,
+    PREFIX,
+    REJECT_REASONS,
+    SAVE_OUTCOMES,
+    SEND_OUTCOMES,
+    WAIT_SECONDS,
+)
+
+STATS_WRITERS: Final = ("tensorboard",)
+
+
+class SessionMetrics:
+    """Openings, declarations and ends of sessions.
+
+    Attributes:
+        opened: by outcome: ok, resumed, fenced, full, draining, refused.
+        declared: by outcome: ok, refused.
+        expired: leases that ran out.
+        closed: sessions that their actors ended.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.opened = _by(registry, "sessions_opened", "Attempts to open a session.", "outcome", OPEN_OUTCOMES)
+        self.declared = _by(registry, "declarations", "Declarations of behaviors.", "outcome", DECLARE_OUTCOMES)
+        self.expired = _counter(registry, "sessions_expired", "Sessions whose lease ran out.")
+        self.closed = _counter(registry, "sessions_closed", "Sessions that their actors ended.")
+
+
+class IntakeMetrics:
+    """Chunks.
+
+    Attributes:
+        received: chunks that arrived, all of them.
+        duplicate: those that had been settled before.
+        wire_bytes: encoded size of all chunks.
+        decoded_bytes: memory of the settled ones.
+        chunk_bytes: encoded sizes.
+        ack_seconds: from arrival to the moment from which the next ack covers it.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.received = _counter(registry, "chunks_received", "Chunks that arrived.")
+        self.duplicate = _counter(registry, "chunks_duplicate", "Chunks that had been settled before.")
+        self.wire_bytes = _counter(registry, "received_wire_bytes", "Encoded size of all chunks.")
+        self.decoded_bytes = _counter(registry, "received_decoded_bytes", "Memory of all settled chunks.")
+        self.chunk_bytes = _histogram(registry, "chunk_bytes", "Encoded sizes of chunks.", CHUNK_BYTES)
+        self.ack_seconds = _histogram(registry, "ack_seconds", "From arrival to settlement.", ACK_SECONDS)
+        self._rejected = _by(registry, "chunks_rejected", "Chunks that were refused.", "reason", REJECT_REASONS)
+
+    def rejected(self, reason: str) -> None:
+        """Counts a chunk that was refused."""
+        self._rejected.get(reason, self._rejected[OTHER]).inc()
+
+
+class PolicyMetrics:
+    """Policies on their way to actors.
+
+    Attributes:
+        sent_bytes: of all messages.
+        sends: versions by outcome: ok, replaced (by a newer one, before it was sent), aborted (the stream broke).
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.sent_bytes = _counter(registry, "policy_sent_bytes", "Bytes of policies sent to all actors.")
+        self.sends = _by(registry, "policy_sends", "Policies offered to actors.", "outcome", SEND_OUTCOMES)
+
+
+class CheckpointMetrics:
+    """Checkpoints: run states and models.
+
+    Attributes:
+        seconds: how long writing one took.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.seconds = _histogram(registry, "checkpoint_seconds", "Time to write a checkpoint.", CHECKPOINT_SECONDS)
+        self._outcomes = _by(registry, "checkpoints", "Checkpoints written.", "outcome", SAVE_OUTCOMES)
+        self._last = Gauge(
+            f"{PREFIX}last_checkpoint_timestamp_seconds", "When the last run state was written.", registry=registry
+        )
+        self._last.set(time.time())  # so that the age of it is that of the oldest progress that a crash could cost
+
+    def note_saved(self, seconds: float, *, is_run_state: bool) -> None:
+        """Counts a checkpoint that was written."""
+        self._outcomes["ok"].inc()
+        self.seconds.observe(seconds)
+        if is_run_state:
+            self._last.set(time.time())
+
+    def note_failed(self) -> None:
+        """Counts a checkpoint that could not be written."""
+        self._outcomes["failed"].inc()
+
+
+class LearnerMetrics:
+    """Everything that a learner counts. Two in one process do not meet.
+
+    Args:
+        registry: where all is read; one of its own if None.
+        return_buckets: bounds of the histogram of returns.
+
+    Attributes:
+        registry: where all is read.
+        sessions, intake, policies, checkpoints, holds, calls: the parts.
+        loop_lag: how much too late the event loop was.
+        stats_writer_failures: writers that were dropped, by name.
+    """
+
+    def __init__(
+        self, registry: CollectorRegistry | None = None, *, return_buckets: Iterable[float] = EPISODE_RETURN
+    ) -> None:
+        self.registry = registry = CollectorRegistry() if registry is None else registry
+        ProcessCollector(registry=registry)
+        GCCollector(registry=registry)
+        self.sessions = SessionMetrics(registry)
+        self.intake = IntakeMetrics(registry)
+        self.policies = PolicyMetrics(registry)
+        self.checkpoints = CheckpointMetrics(registry)
+        self.holds = HoldClock(registry)
+        self.calls = ServerCallMetrics(registry)
+        self.loop_lag = _histogram(registry, "event_loop_lag_seconds", "How late a timer rang.", LOOP_LAG_SECONDS)
+        self.stats_writer_failures = _by(
+            registry, "stats_writer_failures", "Writers of statistics that were dropped.", "writer", STATS_WRITERS
+        )
+        self._errors = _by(registry, "errors", "Errors answered to actors and operators.", "reason", ERROR_REASONS)
+        self._build = Gauge(f"{PREFIX}build_info", "What runs.", ("version", "revision", "protocol"), registry=registry)
+        queue_wait = _histogram(registry, "queue_wait_seconds", "From settlement to the trainer.", WAIT_SECONDS)
+        self._families = BehaviorFamilies(registry, tuple(return_buckets), self.holds, queue_wait)
+        self._behaviors: dict[str, BehaviorMetrics] = {}
+
+    def behavior(self, name: str) -> BehaviorMetrics:
+        """Returns the part of one behavior; the first call makes its series."""
+        found = self._behaviors.get(name)
+        if found is None:
+            found = self._behaviors.setdefault(name, BehaviorMetrics(self._families, name))
+        return found
+
+    def error(self, reason: str) -> None:
+        """Counts an error by its reason (of `rollcast.errors`); one that nobody foresaw counts as internal."""
+        word = INTERNAL if reason == Unexpected.default_reason else reason.lower()
+        self._errors.get(word, self._errors[INTERNAL]).inc()
+
+    def set_build(self, version: str, revision: str, protocol: int) -> None:
+        """Says what runs."""
+        self._build.labels(version, revision, str(protocol)).set(1)
+
+    def watch(self, read: Callable[[], MetricsSnapshot]) -> None:
+        """Adds the state, which is read anew at each scrape; from any thread."""
+        self.registry.register(StateCollector(read))
+
+    def exposition(self) -> bytes:
+        """Returns everything in Prometheus' text format (`learner.observe.metrics.exposition.CONTENT_TYPE`)."""
+        return exposition(self.registry)
+
+
+def _counter(registry: CollectorRegistry, name: str, text: str) -> Counter:
+    return Counter(PREFIX + name, text, registry=registry)
+
+
+def _by(registry: CollectorRegistry, name: str, text: str, label: str, values: Iterable[str]) -> Mapping[str, Counter]:
+    family = Counter(PREFIX + name, text, (label,), registry=registry)
+    return {value: family.labels(value) for value in values}
+
+
+def _histogram(registry: CollectorRegistry, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+    return Histogram(PREFIX + name, text, buckets=buckets, registry=registry)

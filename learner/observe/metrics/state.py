@@ -1,0 +1,203 @@
+"""The metrics that are read and not counted: name, type, labels, help, and where each comes from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from learner.observe.metrics.snapshot import BehaviorNumbers, MetricsSnapshot, Spread
+from learner.observe.metrics.values import DROP_REASONS, LOSE_EVENTS, OTHER, PREFIX, VERDICTS
+from learner.observe.view import RunState
+
+Rows: TypeAlias = Iterable[tuple[tuple[str, ...], float]]
+
+
+@dataclass(frozen=True, slots=True)
+class StateMetric:
+    """One metric.
+
+    Attributes:
+        name: without prefix, and without ``_total``.
+        kind: of the metric.
+        documentation: its help.
+        labels: names.
+        rows: label values and value of each series.
+    """
+
+    name: str
+    kind: Literal["gauge", "counter", "summary"]
+    documentation: str
+    labels: tuple[str, ...]
+    rows: Callable[[MetricsSnapshot], Rows]
+
+    def family(self, snapshot: MetricsSnapshot) -> Metric:
+        """Returns the metric as of a snapshot."""
+        name = PREFIX + self.name
+        if self.kind == "summary":  # a quantile is a label of summaries alone
+            metric = Metric(name, self.documentation, "summary")
+            for values, number in self.rows(snapshot):
+                metric.add_sample(name, dict(zip(self.labels, values, strict=True)), number)
+            return metric
+        kind = CounterMetricFamily if self.kind == "counter" else GaugeMetricFamily
+        family = kind(name, self.documentation, labels=self.labels)
+        for values, number in self.rows(snapshot):
+            family.add_metric(values, number)
+        return family
+
+
+class StateCollector(Collector):
+    """Reads a snapshot at each scrape.
+
+    Args:
+        read: makes the snapshot.
+    """
+
+    def __init__(self, read: Callable[[], MetricsSnapshot]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterable[Metric]:
+        """Yields every metric, all of one moment."""
+        snapshot = self._read()
+        for metric in STATE:
+            yield metric.family(snapshot)
+        if snapshot.gpu is not None:
+            for metric in GPU_STATE:
+                yield metric.family(snapshot)
+
+
+def _run(name: str, documentation: str, value: Callable[[MetricsSnapshot], float]) -> StateMetric:
+    return StateMetric(name, "gauge", documentation, (), lambda snapshot: [((), float(value(snapshot)))])
+
+
+def _each(
+    name: str,
+    documentation: str,
+    value: Callable[[BehaviorNumbers], float],
+    kind: Literal["gauge", "counter"] = "gauge",
+) -> StateMetric:
+    return StateMetric(
+        name,
+        kind,
+        documentation,
+        ("behavior",),
+        lambda snapshot: [((behavior.name,), float(value(behavior))) for behavior in snapshot.behaviors],
+    )
+
+
+def _counts(found: dict[str, int], known: tuple[str, ...]) -> Iterator[tuple[str, int]]:
+    """Yields all known words, and what has another one under `OTHER` (or under itself, where there is no OTHER)."""
+    counts = dict.fromkeys(known, 0)
+    for word, steps in found.items():
+        place = word if word in counts or OTHER not in known else OTHER
+        counts[place] = counts.get(place, 0) + steps
+    yield from counts.items()
+
+
+def _dropped(snapshot: MetricsSnapshot) -> Rows:
+    for behavior in snapshot.behaviors:
+        for reason, steps in _counts(behavior.books["dropped"], DROP_REASONS):
+            yield (behavior.name, reason), float(steps)
+
+
+def _lost(snapshot: MetricsSnapshot) -> Rows:
+    for behavior in snapshot.behaviors:
+        for event, steps in _counts(behavior.books["lost"], LOSE_EVENTS):
+            yield (behavior.name, event), float(steps)
+
+
+def _returns(snapshot: MetricsSnapshot) -> Rows:
+    for behavior in snapshot.behaviors:
+        if behavior.mean_return is not None and math.isfinite(behavior.mean_return):
+            yield (behavior.name,), behavior.mean_return
+
+
+def _spread(spread: Spread | None) -> Rows:
+    return [] if spread is None else [((at,), value) for at, value in zip(("0", "0.5", "1"), spread, strict=True)]
+
+
+STATE: Final[tuple[StateMetric, ...]] = (
+    StateMetric("run_info", "gauge", "The run.", ("run_id",), lambda now: [((now.run_id,), 1.0)]),
+    _run("generation", "How many times the learner of this run was started.", lambda now: now.generation),
+    StateMetric(
+        "run_state",
+        "gauge",
+        "What the learner does: 1 for the present state.",
+        ("state",),
+        lambda now: [((state.value,), float(state is now.state)) for state in RunState],
+    ),
+    _run("start_timestamp_seconds", "When this learner started.", lambda now: now.started_at),
+    StateMetric(
+        "sessions",
+        "gauge",
+        "Actors whose upload is open (connected), or whose lease runs without one (silent).",
+        ("state",),
+        lambda now: [(("connected",), float(now.sessions_connected)), (("silent",), float(now.sessions_silent))],
+    ),
+    _each("env_steps_received", "Steps in chunks that were accounted for.", lambda b: b.books["received"], "counter"),
+    _each("env_steps_trained", "Steps in completed updates.", lambda b: b.books["trained"], "counter"),
+    StateMetric(
+        "env_steps_dropped", "counter", "Steps that were not and will not be trained.", ("behavior", "reason"), _dropped
+    ),
+    _each("env_steps_queued", "Steps accepted whose fate is open.", lambda b: b.books["queued"]),
+    StateMetric("env_steps_lost", "counter", "Steps that a stop took.", ("behavior", "event"), _lost),
+    _each("env_steps_duplicate", "Steps in chunks that came twice.", lambda b: b.books["duplicate"], "counter"),
+    _each("unknown_sessions", "Sessions from before a restart that are not back.", lambda b: b.books["unknown"]),
+    _each("env_steps_taken", "Steps taken by all actors, as far as they said.", lambda b: b.env_steps_taken, "counter"),
+    _each("episodes", "Finished training episodes.", lambda b: b.episodes, "counter"),
+    StateMetric("episode_return_mean", "gauge", "Mean return of the newest episodes.", ("behavior",), _returns),
+    _each("queue_steps", "Steps that wait for the trainer.", lambda b: b.queue_steps),
+    _each("queue_bytes", "Memory of the chunks that wait for the trainer.", lambda b: b.queue_bytes),
+    _each("queue_capacity_bytes", "Most memory that waiting chunks may take.", lambda b: b.queue_capacity_bytes),
+    _each("staged_steps", "Steps taken by the trainer and not yet in the ring.", lambda b: b.staged_steps),
+    _each("ring_steps", "Steps in the ring on the training device.", lambda b: b.ring_steps),
+    _each("ring_capacity_steps", "Rows of the ring on the training device.", lambda b: b.ring_capacity_steps),
+    _each("ahead_limit_steps", "How many steps may be unsettled or granted.", lambda b: b.ahead_limit_steps),
+    _each("unsettled_steps", "Steps queued, or taken and not settled.", lambda b: b.unsettled_steps),
+    _each("credit_steps", "Steps granted to actors and not yet taken.", lambda b: b.credit_steps),
+    _each("policy_version", "The newest published version.", lambda b: b.policy_version),
+    _each("policy_bytes", "Size of the newest published policy.", lambda b: b.policy_bytes),
+    _run("policy_subscribers", "Actors subscribed to policies.", lambda now: now.policy_subscribers),
+    _run(
+        "checkpoint_interval_seconds",
+        "Longest time between two run states (rollcast.checkpoint_seconds).",
+        lambda now: now.checkpoint_interval_seconds,
+    ),
+    StateMetric(
+        "actor_step_share_ratio",
+        "summary",
+        "Steps of an actor lately over a fair share: least, median and most over actors.",
+        ("quantile",),
+        lambda now: _spread(now.step_shares),
+    ),
+    StateMetric(
+        "actor_policy_lag_versions",
+        "summary",
+        "Newest version less the one that acts: least, median and most over actors.",
+        ("quantile",),
+        lambda now: _spread(now.policy_lags),
+    ),
+    _run("actor_busy_ratio", "Mean share of the time that actors did not wait.", lambda now: now.actor_busy_ratio),
+    _run("actor_wait_ratio", "Mean share of the time that actors waited.", lambda now: now.actor_wait_ratio),
+    _run("trainer_busy_ratio", "Share of the time in which trainers worked.", lambda now: now.trainer_busy_ratio),
+    StateMetric(
+        "bottleneck",
+        "gauge",
+        "What holds the run back: 1 for the present verdict.",
+        ("verdict",),
+        lambda now: [((name,), float(name == now.verdict)) for name in VERDICTS],
+    ),
+)
+GPU_STATE: Final[tuple[StateMetric, ...]] = (
+    _run(
+        "gpu_memory_allocated_bytes",
+        "Memory of tensors on the device.",
+        lambda now: now.gpu.allocated if now.gpu else 0,
+    ),
+    _run("gpu_memory_reserved_bytes", "Memory that torch holds there.", lambda now: now.gpu.reserved if now.gpu else 0),
+)
+"""Only where the training device is a GPU."""

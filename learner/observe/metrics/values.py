@@ -1,0 +1,60 @@
+"""Buckets of histograms and values of labels. All label values are known beforehand, but for names of behaviors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from rollcast.enums import HoldReason
+from rollcast.errors import BY_REASON, Unexpected
+
+PREFIX: Final = "rollcast_learner_"
+
+KIB: Final = 1024
+CHUNK_BYTES: Final = tuple(4.0 * KIB * 4**power for power in range(6))
+ACK_SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+WAIT_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+UPDATE_SECONDS: Final = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0)
+LOOP_LAG_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+CALL_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
+CHECKPOINT_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0)
+LAG_VERSIONS: Final = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
+EPISODE_STEPS: Final = (*(float(digit * 10**power) for power in range(5) for digit in (1, 2, 5)), 100000.0)
+_POSITIVE: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
+EPISODE_RETURN: Final = (*(-bound for bound in reversed(_POSITIVE)), 0.0, *sorted((*_POSITIVE, 300.0, 400.0)))
+"""Unless the run file has `return_buckets`."""
+
+OTHER: Final = "other"
+"""Where a reason goes that this list does not have: a reason must not be able to make a time series."""
+REJECT_REASONS: Final = (
+    "generation",
+    "not_finite",
+    "bad_action",
+    "bad_observation",
+    "not_training",
+    "malformed",
+    OTHER,
+)
+DROP_REASONS: Final = (
+    *("bad_action", "bad_observation", "generation", "not_finite", "not_finite_update", "not_for_training"),
+    *("not_training", "reset", "stale", "too_long", OTHER),
+)
+LOSE_EVENTS: Final = ("restart", "rollback")
+OPEN_OUTCOMES: Final = ("ok", "resumed", "fenced", "full", "draining", "refused")
+DECLARE_OUTCOMES: Final = ("ok", "refused")
+SEND_OUTCOMES: Final = ("ok", "replaced", "aborted")
+SAVE_OUTCOMES: Final = ("ok", "failed")
+SKIP_REASONS: Final = ("not_finite",)
+LOSS_TERMS: Final = ("policy", "value", "entropy")
+VERDICTS: Final = ("learner", "actors", "network", "none")
+HOLD_REASONS: Final[Mapping[HoldReason, str]] = MappingProxyType(
+    {reason: reason.name.lower() for reason in HoldReason if reason is not HoldReason.UNSPECIFIED}
+)
+
+INTERNAL: Final = "internal"
+"""An error that nobody foresaw; on the wire it is UNEXPECTED."""
+ERROR_REASONS: Final = (
+    *sorted(reason.lower() for reason in BY_REASON if reason != Unexpected.default_reason),
+    INTERNAL,
+)

@@ -201,7 +201,9 @@ class SessionTable:
         with self.lock:
             self.touch(session)
             self._take_in(session, reports)
-            session.policies = tuple(policies)
+            # One for each declared behavior: a list of any length, kept for all to see, could grow past any message.
+            known = {policy.behavior_index: policy for policy in policies if policy.behavior_index in session.accounts}
+            session.policies = tuple(known.values())
 
     def close(self, session: Session, reports: Iterable[ActorCounters]) -> None:
         """Ends a session on its actor's wish; takes in the last report."""

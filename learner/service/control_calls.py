@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final, Protocol
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Final, Protocol, TypeVar
 
 import grpc
 import structlog
 from rollcast.errors import WireError
 from rollcast.v1 import control_pb2
 
-from learner.ingest.session import Session, reasons_to
+from learner.ingest.session import Session
 from learner.ingest.sessions import SessionTable
 from learner.observe.rates import WindowedRate
-from learner.observe.view import BehaviorView, LedgerNumbers, RunView
+from learner.observe.view import RunView
 from learner.service.methods import BytesContext, Handlers, unary
+from learner.service.saves import SaveDesk
+from learner.service.status import status_response
 
 NAME: Final = control_pb2.DESCRIPTOR.services_by_name["ControlService"].full_name
 DEFAULT_SAVE_SECONDS: Final = 300.0
 """For callers without a deadline."""
+
+_T = TypeVar("_T")
 
 _log = structlog.get_logger(__name__)
 
@@ -80,6 +86,11 @@ class ControlService:
         self._sessions = sessions
         self._rates = rates
         self._server_version = server_version
+        # What waits for an update has threads of its own: however many ask, status and drain are answered at once.
+        self._quick = ThreadPoolExecutor(1, thread_name_prefix="operator-quick")
+        self._orders = ThreadPoolExecutor(1, thread_name_prefix="operator-orders")
+        saver = ThreadPoolExecutor(1, thread_name_prefix="operator-save")
+        self._saves = SaveDesk(hooks.save_checkpoint, saver, DEFAULT_SAVE_SECONDS)
 
     def handlers(self) -> Handlers:
         """Returns the methods."""
@@ -93,26 +104,23 @@ class ControlService:
 
     async def status(self, _request: control_pb2.StatusRequest, _context: BytesContext) -> control_pb2.StatusResponse:
         """Returns the state of the run, its books and its actors."""
-        view = await asyncio.to_thread(self._hooks.status)
-        return control_pb2.StatusResponse(
-            run_id=view.run_id,
-            generation=view.generation,
-            state=control_pb2.RunState.Value(f"RUN_STATE_{view.state.name}"),
-            uptime_seconds=view.uptime_seconds,
-            behaviors=[_behavior_status(behavior) for behavior in view.behaviors],
-            actors=[self._actor_status(session) for session in self._sessions.live()],
-            last_error=view.last_error,
+        view = await self._in(self._quick, self._hooks.status)
+        return status_response(
+            view,
+            self._sessions.live(),
             server_version=self._server_version,
+            now=self._sessions.clock(),
+            rate_of=self._rates.of,
         )
 
     async def pause(self, _request: control_pb2.PauseRequest, _context: BytesContext) -> control_pb2.PauseResponse:
         """Stops training."""
-        await asyncio.to_thread(self._hooks.pause)
+        await self._in(self._orders, self._hooks.pause)
         return control_pb2.PauseResponse()
 
     async def resume(self, _request: control_pb2.ResumeRequest, _context: BytesContext) -> control_pb2.ResumeResponse:
         """Ends a pause."""
-        await asyncio.to_thread(self._hooks.resume)
+        await self._in(self._orders, self._hooks.resume)
         return control_pb2.ResumeResponse()
 
     async def save_checkpoint(
@@ -122,7 +130,7 @@ class ControlService:
         remaining: float | None = context.time_remaining()
         seconds = DEFAULT_SAVE_SECONDS if remaining is None else remaining
         try:
-            path = await asyncio.to_thread(self._hooks.save_checkpoint, seconds)
+            path = await self._saves.save(seconds)
         except TimeoutError:
             raise WireError(
                 f"the checkpoint was not on disk within {seconds:.0f} s: ask again with more time, or look at the log",
@@ -135,50 +143,8 @@ class ControlService:
         """Begins the end of the run."""
         _log.info("drain_requested", final=request.final)
         final = request.final
-        await asyncio.to_thread(lambda: self._hooks.drain(final=final))
+        await self._in(self._quick, lambda: self._hooks.drain(final=final))
         return control_pb2.DrainResponse()
 
-    def _actor_status(self, session: Session) -> control_pb2.ActorStatus:
-        with self._sessions.lock:
-            accounts = tuple(session.accounts.values())
-        credit_steps = sum(max(0, account.granted_steps - account.produced_steps) for account in accounts)
-        return control_pb2.ActorStatus(
-            actor_name=session.actor_name,
-            actor_index=session.actor_index,
-            session_id=session.session_id,
-            connected=session.is_connected,
-            last_seen_ms=max(0, round((self._sessions.clock() - session.last_seen) * 1000)),
-            books=[account.counters.to_message() for account in accounts if account.counters is not None],
-            policies=[policy.to_message() for policy in session.policies],
-            env_steps_per_second=self._rates.of(session),
-            credit_steps=credit_steps,
-        )
-
-
-def _behavior_status(view: BehaviorView) -> control_pb2.BehaviorStatus:
-    return control_pb2.BehaviorStatus(
-        behavior=view.name,
-        version=view.version,
-        env_steps_trained=view.env_steps_trained,
-        max_steps=view.max_steps,
-        env_steps_taken=view.env_steps_taken,
-        episodes=view.episodes,
-        mean_return_100=view.mean_return_100,
-        mean_lag=view.mean_lag,
-        books=_books(view.books),
-        queued_bytes=view.queued_bytes,
-        env_steps_per_second=view.steps_per_second,
-        log_prob_error_max=view.log_prob_error_max,
-    )
-
-
-def _books(books: LedgerNumbers) -> control_pb2.LearnerBooks:
-    return control_pb2.LearnerBooks(
-        received=books["received"],
-        trained=books["trained"],
-        dropped=reasons_to(books["dropped"]),
-        queued=books["queued"],
-        lost=reasons_to(books["lost"]),
-        duplicate=books["duplicate"],
-        unknown_sessions=books["unknown"],
-    )
+    async def _in(self, executor: Executor, call: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(executor, call)

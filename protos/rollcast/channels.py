@@ -54,6 +54,9 @@ def _keepalive() -> list[tuple[str, Any]]:
         # Streams have no deadline: a peer that vanished is noticed by unanswered pings, on either side.
         ("grpc.keepalive_time_ms", limits.KEEPALIVE_SECONDS * 1000),
         ("grpc.keepalive_timeout_ms", limits.KEEPALIVE_TIMEOUT_SECONDS * 1000),
+        # A ping that was sent has another time-out, a minute by default, and that one decides: with the line above
+        # alone a connection that swallows everything was given up after 90 s (gRPC 1.75).
+        ("grpc.http2.ping_timeout_ms", limits.KEEPALIVE_TIMEOUT_SECONDS * 1000),
         # Between two streams of a session there is a moment without a call.
         ("grpc.keepalive_permit_without_calls", 1),
         # In a pause no data flows for hours; by default pings then cease after two.

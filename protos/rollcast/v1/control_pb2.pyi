@@ -274,7 +274,7 @@ class StatusResponse(google.protobuf.message.Message):
 
     @property
     def actors(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ActorStatus]:
-        """One each."""
+        """One each; if all do not fit a message, books and policies are left out first, then actors."""
 
     def __init__(
         self,

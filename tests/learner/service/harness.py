@@ -98,6 +98,7 @@ class Learner:
         state: Mapping[str, Any] | None = None,
         assignment: policy_pb2.Assignment | None = None,
         has_policy: bool = True,
+        hooks: Hooks | None = None,
     ) -> None:
         self.options = options
         self.expected_incidents = 0
@@ -109,7 +110,7 @@ class Learner:
         self.store = PolicyStore()
         if has_policy:  # rows cannot act under a policy before there is one
             self.store.publish(make_policy(0, generation=generation))
-        self.hooks = Hooks()
+        self.hooks = hooks or Hooks()
         self.server = LearnerServer(
             address=address,
             control_address="127.0.0.1:0",

@@ -1,0 +1,140 @@
+"""Status is answered whatever actors claim and however much they report."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from rollcast.errors import BadRequest, MalformedChunk
+from rollcast.limits import MAX_STEPS
+from rollcast.v1 import control_pb2, session_pb2
+
+from learner.ingest.session import MAX_REPORTED
+from learner.ingest.snapshot import snapshot
+from learner.observe.view import BehaviorView, RunState, RunView
+from learner.service.status import MAX_BYTES, status_response
+from tests.learner.ingest.parts import Parts, open_default, report
+from tests.learner.service.harness import Actor, Hooks, async_test, eventually, failure, operator, running
+from tests.learner.service.samples import NAME, make_chunk, make_options
+
+
+def test_counts_beyond_the_wire_are_shown_as_its_largest() -> None:
+    """Sums of claims may pass 2^64; the answer is built all the same."""
+    books = {
+        "received": 2**65, "trained": 1, "dropped": {"stale": 2**64}, "queued": 0, "lost": {"rollback": 2**80},
+        "duplicate": 2**64, "unknown": 3,
+    }  # fmt: skip
+    behavior = BehaviorView(NAME, env_steps_taken=2**70, books=books)  # type: ignore[arg-type]
+    view = RunView("run", RunState.TRAINING, 1, 1.0, "", behaviors=(behavior,), last_error="x" * 10_000_000)
+    parts = Parts()
+    session = parts.open().session
+    parts.declared(session)
+    session.accounts[0].granted_steps = 2**62
+    session.last_seen = -1e30
+    shown = status_response(view, [session], server_version="1", now=0.0, rate_of=lambda _: 1e30)
+    assert shown.behaviors[0].books.received == shown.behaviors[0].env_steps_taken == MAX_REPORTED
+    assert shown.behaviors[0].books.lost[0].steps == MAX_REPORTED
+    assert shown.actors[0].last_seen_ms == MAX_REPORTED
+    assert shown.ByteSize() <= MAX_BYTES
+
+
+def test_what_does_not_fit_a_message_is_left_out() -> None:
+    """Books and policies of the last actors go first, then the last actors; the answer can always be sent."""
+    parts = Parts(open_default(max_sessions=10_000))
+    sessions = [parts.open("\U0001f600" * 250 + str(number)).session for number in range(2)]
+    for session in sessions:
+        for name in ("Walker", "Hopper"):
+            parts.declared(session, name)
+        reasons = {f"reason_{number:057d}": 1 for number in range(64)}
+        for account in session.accounts.values():
+            account.report(report(discarded=reasons, dropped=reasons))
+    view = RunView("run", RunState.TRAINING, 1, 1.0, "")
+
+    def answer(count: int) -> control_pb2.StatusResponse:
+        return status_response(view, sessions * count, server_version="1", now=0.0, rate_of=lambda _: 0.0)
+
+    for count in (10, 300, 3000):
+        shown = answer(count)
+        assert shown.ByteSize() <= MAX_BYTES
+        detailed = [bool(actor.books) for actor in shown.actors]
+        assert detailed == sorted(detailed, reverse=True)
+        assert (len(detailed) == 2 * count) == (count < 3000)
+        assert all(detailed) == (count == 10)
+
+
+@async_test
+async def test_claims_without_bounds_are_refused_and_status_goes_on() -> None:
+    """Counters whose sum passes what is sane are BAD_REQUEST or MALFORMED_CHUNK; policies are kept of what was declared."""
+    async with running() as learner, Actor(learner.server.port) as actor, operator(learner) as control:
+        upload = await actor.join()
+        books = session_pb2.ActorBooks()
+        for _ in range(3000):
+            books.discarded.add(reason="reset", steps=MAX_STEPS)
+        assert isinstance(await failure(actor.renew(books=[books])), BadRequest)
+        policies = [session_pb2.PolicyReport(behavior_index=index, error="x" * 500) for index in range(1000)]
+        await actor.renew(policies=policies)
+        status = await control.Status(control_pb2.StatusRequest())
+        assert [policy.behavior_index for policy in status.actors[0].policies] == [0]
+        await upload.send(make_chunk(discarded={"reset": MAX_STEPS, "env_error": 1}))
+        assert isinstance(await failure(upload.ack(1)), MalformedChunk)
+
+
+@async_test
+async def test_unknown_sessions_cannot_flood_the_books() -> None:
+    """Actors that claim to have lost 2^53 steps with an earlier learner are believed up to a bound, once a session."""
+    parts = Parts()
+    parts.declared(parts.open().session)
+    state = snapshot(parts.behaviors, parts.sessions, parts.ledger)
+    async with running(make_options(max_sessions=10_000), generation=2, state=state) as learner:
+        claim = session_pb2.ActorBooks(produced_steps=MAX_STEPS, acked_steps=MAX_STEPS)
+        async with Actor(learner.server.port) as actor, operator(learner) as control:
+            for number in range(40):
+                resume = session_pb2.ResumeSession(
+                    session_id=f"{number % 20:032d}", epoch=1, generation=1, acked_through=MAX_STEPS, books=[claim]
+                )
+                await actor.open(resume=resume, instance_id=f"{number:032x}")
+            await control.Status(control_pb2.StatusRequest())
+        assert learner.ledger.books(NAME).lost == {"rollback": 20 * 2**32}
+        assert learner.ledger.books(NAME).balanced
+
+
+class BusyHooks(Hooks):
+    """A learner in the middle of a long update."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.update_over = threading.Event()
+
+    def pause(self) -> None:
+        """Waits for the update."""
+        self.update_over.wait(60)
+        super().pause()
+
+    def save_checkpoint(self, timeout_seconds: float) -> str:
+        """Waits for the update."""
+        self.calls.append("begun")
+        self.update_over.wait(60)
+        return super().save_checkpoint(timeout_seconds)
+
+
+@pytest.mark.parametrize("method", ["SaveCheckpoint", "Pause"])
+@async_test
+async def test_a_storm_of_orders_does_not_hold_up_status(method: str) -> None:
+    """While hundreds wait for the end of an update, Status answers, and of all the saves two are made."""
+    async with running(hooks=BusyHooks()) as learner, operator(learner) as control:
+        hooks = learner.hooks
+        assert isinstance(hooks, BusyHooks)
+        request = getattr(control_pb2, f"{method}Request")
+        first = getattr(control, method)(request(), timeout=60)
+        if method == "SaveCheckpoint":
+            await eventually(lambda: hooks.calls == ["begun"])
+        storm = [getattr(control, method)(request(), timeout=60) for _ in range(200)]
+        impatient = getattr(control, method)(request(), timeout=0.2)
+        await failure(impatient)
+        await control.Status(control_pb2.StatusRequest(), timeout=20)
+        hooks.update_over.set()
+        answers = await asyncio.gather(first, *storm)
+        assert len(answers) == 201
+        if method == "SaveCheckpoint":
+            assert hooks.calls.count("begun") == 2

@@ -94,9 +94,10 @@ def _run(arguments: Sequence[str] | None) -> int:
         run: Callable[[argparse.Namespace], int] = parsed.run
         return run(parsed)
     except UserError as error:
-        for line in error.details:
-            print(f"  {line}", file=sys.stderr)
-        print(f"error: {error.message}", file=sys.stderr)
+        with suppress(OSError):  # whoever reads it may be gone; the code says it too
+            for line in error.details:
+                print(f"  {line}", file=sys.stderr)
+            print(f"error: {error.message}", file=sys.stderr)
         return error.exit_code
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import structlog
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
@@ -16,13 +18,14 @@ log = structlog.get_logger(__name__)
 
 def print_summary(summary: Summary, console: Console | None = None) -> None:
     """Prints the summary to standard output: a row per number, a column per behavior. Nobody needs to read it."""
-    console = console or Console()
-    with console.capture() as captured:  # rich itself ends the process where standard output is closed
-        console.print(summary_table(summary))
     try:
-        console.file.write(captured.get())
-        console.file.flush()
-    except (OSError, ValueError) as error:  # ValueError: the stream was closed
+        (console or Console()).print(summary_table(summary))
+        sys.stdout.flush()
+    except (
+        OSError,
+        ValueError,
+        SystemExit,
+    ) as error:  # the last is rich's, where standard output is a pipe's loose end
         log.debug("summary_not_shown", reason=str(error))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -42,6 +43,8 @@ class RunControl:
         self._save = save
         self._request_stop = request_stop
         self._server: LearnerServer | None = None
+        self._lock = threading.Lock()
+        self._waiting_save: Future[Path] | None = None
 
     def attach(self, server: LearnerServer) -> None:
         """Names the server whose actors are held during a pause."""
@@ -66,6 +69,8 @@ class RunControl:
     def save_checkpoint(self, timeout_seconds: float) -> str:
         """Saves a checkpoint after the present update and returns its path.
 
+        One is being saved and one waits at most: whoever asks meanwhile joins the one that waits.
+
         Raises:
             NothingToSave: no behavior was declared.
             CheckpointFailed: it could not be written.
@@ -74,11 +79,22 @@ class RunControl:
         if not self._loop.trainers:
             raise NothingToSave("no actor has declared a behavior yet, so there is nothing to save: start an actor")
         try:
-            return str(self._loop.submit(self._save).result(timeout_seconds))
+            return str(self._next_save().result(timeout_seconds))
         except SavingFailed as error:
             raise CheckpointFailed(str(error)) from error
         except RequestsClosedError:
             raise NothingToSave("the run ends; its last checkpoint is being written") from None
+
+    def _next_save(self) -> Future[Path]:
+        with self._lock:
+            if self._waiting_save is None:
+                self._waiting_save = self._loop.submit(self._save_now)
+            return self._waiting_save
+
+    def _save_now(self) -> Path:
+        with self._lock:
+            self._waiting_save = None  # what is asked for from now on may be newer than what this one saves
+        return self._save()
 
     def drain(self, *, final: bool) -> None:
         """Begins the end of the run, and returns at once."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Semaphore
 from types import TracebackType
 
 import pytest
@@ -32,6 +34,7 @@ class Desk:
         self.error: Exception | None = None
         self.failures: list[BaseException] = []
         self.saver: threading.Thread | None = None
+        self.saves = 0
         self.loop = TrainerLoop(start.parts.behaviors, lambda _: start.trainer(), on_failure=self.failures.append)
         self.control = RunControl(
             self.loop,
@@ -43,6 +46,7 @@ class Desk:
 
     def _save(self) -> Path:
         self.saver = threading.current_thread()
+        self.saves += 1
         if self.error is not None:
             raise self.error
         return Path("/state")
@@ -113,6 +117,35 @@ def test_a_busy_trainer_is_waited_for_no_longer_than_asked(tmp_path: Path) -> No
             made.control.save_checkpoint(0.05)
         busy.set()
         assert held.result(SECONDS)
+
+
+def test_who_asks_at_once_shares_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many ask while an update runs, one checkpoint is saved; who asks during that one gets the next."""
+    with desk(tmp_path) as made, ThreadPoolExecutor(16) as callers:
+        next_save, joined = made.control._next_save, Semaphore(0)
+
+        def join() -> Future[Path]:
+            future = next_save()
+            joined.release()
+            return future
+
+        monkeypatch.setattr(made.control, "_next_save", join)
+        busy = threading.Event()
+        held = made.loop.submit(lambda: busy.wait(SECONDS))
+        asked = [callers.submit(made.control.save_checkpoint, SECONDS) for _ in range(16)]
+        assert all(joined.acquire(timeout=SECONDS) for _ in asked)
+        with pytest.raises(TimeoutError):
+            made.control.save_checkpoint(0.05)
+        busy.set()
+        assert {call.result(SECONDS) for call in asked} == {"/state"}
+        assert held.result(SECONDS)
+        assert made.saves == 1
+        made.error = SavingFailed("no space left")
+        with pytest.raises(CheckpointFailed, match="no space left"):
+            made.control.save_checkpoint(SECONDS)
+        made.error = None
+        assert made.control.save_checkpoint(SECONDS) == "/state"
+        assert made.saves == 3
 
 
 def test_nothing_to_save(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def _keepalive() -> list[tuple[str, Any]]:
         ("grpc.keepalive_time_ms", limits.KEEPALIVE_SECONDS * 1000),
         ("grpc.keepalive_timeout_ms", limits.KEEPALIVE_TIMEOUT_SECONDS * 1000),
         # A ping that was sent has another time-out, a minute by default, and that one decides: with the line above
-        # alone a connection that swallows everything was given up after 90 s (gRPC 1.75).
+        # alone a connection that swallows everything was given up after 90 s, not 40 (gRPC 1.85).
         ("grpc.http2.ping_timeout_ms", limits.KEEPALIVE_TIMEOUT_SECONDS * 1000),
         # Between two streams of a session there is a moment without a call.
         ("grpc.keepalive_permit_without_calls", 1),

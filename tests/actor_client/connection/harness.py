@@ -89,7 +89,7 @@ class Addressed(Protocol):
 def linked(learner: Addressed, **settings: Any) -> Iterator[LearnerLink]:
     """A started link."""
     link = LearnerLink(
-        learner.address,
+        settings.pop("address", learner.address),
         actor_name=settings.pop("actor_name", "actor"),
         load=settings.pop("load", load),
         client_version="test",

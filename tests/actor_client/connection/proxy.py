@@ -1,0 +1,84 @@
+"""A TCP proxy that can swallow what one connection carries, as a firewall that forgot about it does."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+from typing import Self
+
+
+class Pair:
+    """One connection: to the client, and to the server.
+
+    Attributes:
+        swallowing: what comes, an end included, goes nowhere; both sides believe the connection to be well.
+        client_bytes: came from the client so far.
+    """
+
+    def __init__(self, client: socket.socket, server: socket.socket) -> None:
+        self.swallowing = False
+        self.client_bytes = 0
+        self.peer = "ipv4:{}:{}".format(*server.getsockname())  # as the server sees it
+        self._sockets = client, server
+        for source, target in ((client, server), (server, client)):
+            threading.Thread(target=self._pump, args=(source, target), daemon=True).start()
+
+    def _pump(self, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                if source is self._sockets[0]:
+                    self.client_bytes += len(data)
+                if not self.swallowing:
+                    target.sendall(data)
+        if not self.swallowing:
+            self.close()
+
+    def close(self) -> None:
+        """Ends both halves."""
+        for half in self._sockets:
+            with suppress(OSError):
+                half.shutdown(socket.SHUT_RDWR)
+            half.close()
+
+
+class Proxy:
+    """Listens in place of a server.
+
+    Attributes:
+        pairs: all connections so far.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._target = ("127.0.0.1", port)
+        self.pairs: list[Pair] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+        for pair in self.pairs:
+            pair.close()
+
+    @property
+    def address(self) -> str:
+        """Where clients connect."""
+        return f"127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def pair_of(self, peer: str) -> Pair:
+        """Returns the connection that the server knows under this name."""
+        (found,) = [pair for pair in self.pairs if pair.peer == peer]
+        return found
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                self.pairs.append(Pair(client, socket.create_connection(self._target)))

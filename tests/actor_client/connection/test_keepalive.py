@@ -1,0 +1,64 @@
+"""Connections that die in silence: nothing closes them, and nothing comes any more."""
+
+from __future__ import annotations
+
+import pytest
+from rollcast import limits
+
+from tests.actor_client.connection.harness import BarePolicy, acting
+from tests.actor_client.connection.proxy import Proxy
+from tests.actor_client.scripted import ScriptedLearner, wait_until
+
+PING_BYTES = 9 + 8
+"""A frame's head and what a ping carries (RFC 9113, section 6.7)."""
+
+
+@pytest.fixture
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Probes each second, on both sides; a learner as it is allows a third of the actor's pace more."""
+    monkeypatch.setattr(limits, "KEEPALIVE_SECONDS", 1)
+    monkeypatch.setattr(limits, "MIN_PING_INTERVAL_SECONDS", 0)
+
+
+@pytest.mark.usefixtures("_often")
+def test_a_swallowed_policy_stream_is_opened_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pings find out within the keepalive times; the session goes on over new connections, and no row is lost."""
+    monkeypatch.setattr(limits, "KEEPALIVE_TIMEOUT_SECONDS", 1)
+    with ScriptedLearner() as learner, Proxy(learner.port) as proxy, acting(learner, address=proxy.address) as actor:
+        actor.send(3)
+        actor.wait_acked()
+        proxy.pair_of(learner.policy_peers[0]).swallowing = True
+        learner.publish("CartPole", 1)
+        actor.send(4)
+        actor.wait_acked()
+        assert actor.take_policy() == BarePolicy(1, 1, b"CartPole 1")
+        actor.send(5)
+        actor.wait_acked()
+        assert learner.session.epoch >= 2
+        assert learner.accepted == {learner.session.session_id: 12}
+        assert len(learner.sessions) == 1
+
+
+@pytest.mark.usefixtures("_often")
+def test_a_swallowed_upload_is_opened_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for the other connection, without help of the lease; what was on its way is sent again, and counts once."""
+    monkeypatch.setattr(limits, "KEEPALIVE_TIMEOUT_SECONDS", 1)
+    with ScriptedLearner() as learner, Proxy(learner.port) as proxy, acting(learner, address=proxy.address) as actor:
+        assert learner.lease_seconds > 20
+        actor.send(3)
+        actor.wait_acked()
+        proxy.pair_of(learner.upload_peers[0]).swallowing = True
+        actor.send(4)
+        actor.wait_acked()
+        assert learner.accepted == {learner.session.session_id: 7}
+
+
+@pytest.mark.usefixtures("_often")
+def test_a_silent_connection_is_probed_and_kept() -> None:
+    """While nothing is published, pings go over the policies' connection all the same, and their answers keep it."""
+    with ScriptedLearner() as learner, Proxy(learner.port) as proxy, acting(learner, address=proxy.address):
+        pair = proxy.pair_of(learner.policy_peers[0])
+        before = pair.client_bytes
+        wait_until(lambda: pair.client_bytes >= before + 3 * PING_BYTES)
+        assert learner.session.epoch == 1
+        assert len(proxy.pairs) == 2

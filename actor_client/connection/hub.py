@@ -13,11 +13,11 @@ from rollcast import limits
 from rollcast.v1 import policy_pb2, session_pb2
 
 from actor_client.connection.gate import Gate
-from actor_client.connection.notices import Notices
 from actor_client.connection.refusals import DataRefusals
 from actor_client.connection.session import Opening, RunInfo, Session
 from actor_client.connection.window import SendWindow
 from actor_client.exits import ActorError
+from actor_client.notices import Notices
 from actor_client.rollout.link import ChunkLimits
 
 if TYPE_CHECKING:

@@ -62,6 +62,11 @@ def count_fault(method: str, result: Any, names: tuple[str, ...]) -> str | None:
     return f"{method} must return {', '.join(names)} ({len(names)} values); got {got}"
 
 
+def info_fault(method: str, info: object) -> str:
+    """Returns one line for an info that is no dictionary."""
+    return f"{method} must return a dictionary as info; got {type(info).__name__}"
+
+
 def one_line(error: BaseException) -> str:
     """Returns the type and the first line of the text of an exception, cut to a readable length."""
     text = str(error).strip().split("\n", 1)[0]

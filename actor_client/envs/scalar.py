@@ -10,7 +10,7 @@ from rollcast.specs import BehaviorSpec
 
 from actor_client.envs.actions import ActionPlan, plan_actions
 from actor_client.envs.base import FloatArray, IntArray, MaskArray, Observations, StepResult
-from actor_client.envs.errors import RESET_VALUES, STEP_VALUES, EnvironmentFailed, count_fault
+from actor_client.envs.errors import RESET_VALUES, STEP_VALUES, EnvironmentFailed, count_fault, info_fault
 from actor_client.envs.infos import check_masks, episode_numbers, open_stuck_branches, read_mask
 from actor_client.envs.observations import ObservationPlan
 
@@ -49,9 +49,9 @@ class ScalarBatch:
         """Begins a new episode everywhere; see `EnvBatch.reset`."""
         begun = [self._begin(index, seed) for index, seed in enumerate(seeds)]
         observations, infos = [observation for observation, _ in begun], [info for _, info in begun]
-        self._warn_outside_space(observations[0])
-        masked = self.spec.action.mask_size > 0 and read_mask(infos[0], self.spec.action.mask_size) is not None
         try:
+            self._warn_outside_space(observations[0])
+            masked = self.spec.action.mask_size > 0 and read_mask(infos[0], self.spec.action.mask_size) is not None
             self.action_masks = self._masks(infos) if masked else None
             return self._observations.encode(observations)
         except Exception as error:
@@ -125,6 +125,8 @@ class ScalarBatch:
             observation, info = result
         except Exception as error:
             raise EnvironmentFailed(index, count_fault("reset", result, RESET_VALUES) or error) from error
+        if not isinstance(info, Mapping):
+            raise EnvironmentFailed(index, info_fault("reset", info))
         return observation, info
 
     def _renew_masks(self, infos: Sequence[Mapping[str, Any]]) -> None:

@@ -11,7 +11,7 @@ from rollcast.specs import BehaviorSpec
 
 from actor_client.envs.actions import ActionPlan, plan_actions
 from actor_client.envs.base import FloatArray, IntArray, MaskArray, Observations, StepResult
-from actor_client.envs.errors import RESET_VALUES, STEP_VALUES, EnvironmentFailed, count_fault
+from actor_client.envs.errors import RESET_VALUES, STEP_VALUES, EnvironmentFailed, count_fault, info_fault
 from actor_client.envs.infos import ACTION_MASK, check_masks, open_stuck_branches, vector_episode_numbers
 from actor_client.envs.observations import ObservationPlan
 
@@ -49,16 +49,23 @@ class VectorBatch:
         self.num_envs = int(environment.num_envs)
         self.action_masks: MaskArray | None = None
         self._mode = _autoreset_mode(environment)
+        self._seeds_each = _seeds_each(environment)
         self._closed = False
         self._to_ignore: NDArray[np.bool_] | None = None
 
     def reset(self, seeds: Sequence[int]) -> Observations:
-        """Begins a new episode everywhere, with the first seed: vector environments draw all copies from one."""
+        """Begins a new episode everywhere; see `EnvBatch.reset`.
+
+        Gymnasium's own collections of environments give each copy its seed. Of all others no more is known than that
+        they take one, from which they draw all copies.
+        """
         try:
-            result = self._environment.reset(seed=seeds[0])
+            result = self._environment.reset(seed=list(seeds) if self._seeds_each else seeds[0])
             if (fault := count_fault("reset", result, RESET_VALUES)) is not None:
                 raise EnvironmentFailed(None, fault)
             observations, infos = result
+            if not isinstance(infos, Mapping):
+                raise EnvironmentFailed(None, info_fault("reset", infos))
             self._to_ignore = None
             self.action_masks = None if self._read_masks(infos) is None else self._masks(infos)
             return self._encode(observations)
@@ -163,6 +170,13 @@ class VectorBatch:
     def _renew_masks(self, infos: Mapping[str, Any]) -> None:
         if self.action_masks is not None:
             self.action_masks = self._masks(infos)
+
+
+def _seeds_each(environment: Any) -> bool:
+    """Returns whether `reset` takes one seed a copy."""
+    from gymnasium import vector  # noqa: PLC0415 - environments are made after the command line is read
+
+    return isinstance(getattr(environment, "unwrapped", None), vector.SyncVectorEnv | vector.AsyncVectorEnv)
 
 
 def _autoreset_mode(environment: Any) -> str:

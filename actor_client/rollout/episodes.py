@@ -13,6 +13,8 @@ from actor_client.rollout.running import EPISODE, EPISODE_START, FIRST_VERSION, 
 MAX_INFO_COLUMNS: Final = 64
 """A chunk may have 256 columns, of which 64 observations take 128."""
 
+_LARGEST: Final = float(np.finfo(np.float32).max)
+
 Index = NDArray[np.int64]
 
 
@@ -66,12 +68,23 @@ class EpisodeRecords:
             "episode/last_version": self.last_versions.astype(np.uint64),
             "episode/seed": self.seeds,
         }
-        for name in self.info_names:
-            columns[f"info/{name}"] = np.array([info.get(name, np.nan) for info in self.infos], np.float32)
+        with np.errstate(over="ignore"):  # beyond float32 is infinite, and infos may be that
+            for name in self.info_names:
+                columns[f"info/{name}"] = np.array([info.get(name, np.nan) for info in self.infos], np.float32)
         return columns
 
-    def part(self, rows: slice) -> "EpisodeRecords":
-        """Returns some of the records."""
+    def finite(self) -> "EpisodeRecords":
+        """Returns the records whose returns are numbers in float32.
+
+        One NaN reward makes the return NaN, perhaps long after the chunk of its row was refused; the record would have
+        another chunk refused, whose rows are good.
+        """
+        good = (np.abs(self.returns) <= _LARGEST) & np.isfinite(self.last_rewards)
+        if good.all():
+            return self
+        return self._chosen(np.flatnonzero(good))
+
+    def _chosen(self, rows: Index) -> "EpisodeRecords":
         return EpisodeRecords(
             self.envs[rows],
             self.episodes[rows],
@@ -82,8 +95,12 @@ class EpisodeRecords:
             self.first_versions[rows],
             self.last_versions[rows],
             self.seeds[rows],
-            self.infos[rows],
+            [self.infos[row] for row in rows.tolist()],
         )
+
+    def part(self, rows: slice) -> "EpisodeRecords":
+        """Returns some of the records."""
+        return self._chosen(np.arange(len(self))[rows])
 
 
 def join_episodes(blocks: Sequence[Block], seeds: NDArray[np.uint64]) -> EpisodeRecords | None:

@@ -1,24 +1,27 @@
 """Stop 1 of a step: the loop that steps environments with the newest policy."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
 
 from actor_client.envs.base import EnvBatch, MaskArray, Observations
-from actor_client.envs.errors import EnvironmentFailed, EnvironmentFailedTooOften
+from actor_client.envs.errors import EnvironmentFailed, EnvironmentFailedTooOften, UnknownEnvironment, UnsupportedSpace
 from actor_client.envs.seeds import environment_seeds
+from actor_client.notices import Notices
 from actor_client.policy.actions import ActingPolicy
 from actor_client.policy.noise import Noise
+from actor_client.rollout.form import BatchForm
 from actor_client.rollout.link import BehaviorLink, Link
 from actor_client.rollout.recorder import Recorder
 from actor_client.rollout.stats import SAMPLE_EVERY_STEPS, RolloutStats, StepTimer
 
 WAIT_SECONDS: Final = 0.5
 """How long one wait lasts at most; `Link.wait` returns earlier when something changes."""
-REMAKE_PAUSE_SECONDS: Final = 0.2
-"""Pause before environments are made anew, times the failures in a row: a simulator may need a moment to end."""
+REMAKE_PAUSE_SECONDS: Final = 0.25
+"""Pause before environments are made anew, doubled with each failure in a row: a simulator may need a moment to end."""
+LONGEST_REMAKE_PAUSE_SECONDS: Final = 10.0
 
 _log = structlog.get_logger(__name__)
 
@@ -31,11 +34,13 @@ class LoopLimits:
         max_steps: It ends once this many steps were taken; 0 = no limit.
         max_episodes: It ends once this many episodes finished; 0 = no limit.
         max_env_failures: It gives up after this many failures of the environments without a good step between.
+        remake_pause_seconds: See `REMAKE_PAUSE_SECONDS`.
     """
 
     max_steps: int = 0
     max_episodes: int = 0
     max_env_failures: int = 3
+    remake_pause_seconds: float = REMAKE_PAUSE_SECONDS
 
 
 class RolloutLoop:
@@ -67,6 +72,7 @@ class RolloutLoop:
     ) -> None:
         self._make_batch = make_batch
         self._batch = batch
+        self._form = BatchForm(batch.spec, batch.num_envs)
         self._link = link
         self._behavior = behavior
         self._limits = limits or LoopLimits()
@@ -90,12 +96,18 @@ class RolloutLoop:
         self._observations: Observations = []
         self._masks: MaskArray | None = None
         self._recorder: Recorder | None = None
+        self._notices = Notices()
 
     @property
     def stats(self) -> RolloutStats:
         """What was done so far."""
-        steps = self._vector_steps * self._batch.num_envs
-        return self._timer.stats(steps=steps, episodes=self._episodes, env_failures=self._failures)
+        steps = self._vector_steps * self._form.num_envs
+        return self._timer.stats(
+            steps=steps,
+            episodes=self._episodes,
+            env_failures=self._failures,
+            unusable_episodes=self._recorder.unusable_episodes if self._recorder is not None else 0,
+        )
 
     def run(self) -> RolloutStats:
         """Steps until the link stops or a limit is reached; then sends what is recorded and closes the environments.
@@ -108,7 +120,7 @@ class RolloutLoop:
             recorder = self._begin()
             while not self._link.stopping and not self._is_done():
                 self._follow_link(recorder)
-                if self._policy is None or not self._behavior.may_step(self._batch.num_envs):
+                if self._policy is None or not self._behavior.may_step(self._form.num_envs):
                     self._wait(recorder)
                     continue
                 try:
@@ -131,9 +143,9 @@ class RolloutLoop:
             self._reset()
         except EnvironmentFailed as failure:
             self._recover(failure, None)
-        self._recorder = Recorder(
-            self._batch.spec, self._behavior, self._batch.num_envs, masked=self._batch.action_masks is not None
-        )
+        masked = self._batch.action_masks is not None
+        self._form = replace(self._form, masked=masked)
+        self._recorder = Recorder(self._form.spec, self._behavior, self._form.num_envs, masked=masked)
         self._recorder.begin(self._seeds())
         return self._recorder
 
@@ -193,7 +205,9 @@ class RolloutLoop:
         self._report(now)
 
     def _recover(self, failure: EnvironmentFailed, recorder: Recorder | None) -> None:
-        """Makes the environments anew until they can be reset.
+        """Makes the environments anew until they can be reset, or the link stops.
+
+        A link that stops is no failure: what ends an actor often ends its simulators, too.
 
         Raises:
             EnvironmentFailedTooOften: That did not help either.
@@ -201,16 +215,20 @@ class RolloutLoop:
         while True:
             self._failures += 1
             self._failures_in_row += 1
-            _log.warning("environment_failed", error=failure.message, in_row=self._failures_in_row)
-            if self._failures_in_row >= self._limits.max_env_failures:
+            if (left_out := self._notices.due("environment_failed")) is not None:
+                _log.warning(
+                    "environment_failed", error=failure.message, in_row=self._failures_in_row, left_out=left_out
+                )
+            if self._failures_in_row >= self._limits.max_env_failures and not self._link.stopping:
                 raise EnvironmentFailedTooOften(self._failures_in_row, failure)
             self._batch.close()
             if recorder is not None:
                 recorder.flush()
-            self._link.wait(REMAKE_PAUSE_SECONDS * self._failures_in_row)
+            self._pause()
+            if self._link.stopping:
+                return
             try:
-                self._batch = self._make_batch()
-                self._reset()
+                self._remake()
             except EnvironmentFailed as next_failure:
                 failure = next_failure
                 continue
@@ -218,15 +236,38 @@ class RolloutLoop:
                 recorder.begin(self._seeds())
             return
 
+    def _pause(self) -> None:
+        """Waits longer after each failure in a row, unless the link stops."""
+        seconds = self._limits.remake_pause_seconds * 2.0 ** min(self._failures_in_row - 1, 30)
+        until = self._timer.clock() + min(seconds, LONGEST_REMAKE_PAUSE_SECONDS)
+        while not self._link.stopping and (left_seconds := until - self._timer.clock()) > 0:
+            self._link.wait(left_seconds)
+
+    def _remake(self) -> None:
+        """Makes and resets the environments.
+
+        Raises:
+            EnvironmentFailed: They cannot be made or reset, or are not what the first ones were.
+        """
+        try:
+            self._batch = self._make_batch()
+        except (UnknownEnvironment, UnsupportedSpace) as error:  # they could be made before, and so may be again
+            raise EnvironmentFailed(None, error.message) from error
+        if (fault := self._form.fault(self._batch)) is not None:
+            raise EnvironmentFailed(None, fault)
+        self._reset()
+        if (fault := self._form.mask_fault(self._batch)) is not None:
+            raise EnvironmentFailed(None, fault)
+
     def _reset(self) -> None:
         self._observations = self._batch.reset(self._seeds())
         self._masks = self._batch.action_masks
 
     def _seeds(self) -> list[int]:
         """Other seeds after each failure, so that a fault of one seed does not repeat for ever."""
-        return environment_seeds(self._link.run_seed, self._link.actor_index, self._batch.num_envs, life=self._failures)
+        return environment_seeds(self._link.run_seed, self._link.actor_index, self._form.num_envs, life=self._failures)
 
     def _is_done(self) -> bool:
         limits = self._limits
-        steps = self._vector_steps * self._batch.num_envs
+        steps = self._vector_steps * self._form.num_envs
         return (0 < limits.max_steps <= steps) or (0 < limits.max_episodes <= self._episodes)

@@ -5,14 +5,16 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
+import structlog
 from numpy.typing import NDArray
 from rollcast.enums import SegmentEnd
 from rollcast.specs import BehaviorSpec
 
 from actor_client.envs.base import MaskArray, Observations, StepResult
+from actor_client.notices import Notices
 from actor_client.policy.actions import Actions
 from actor_client.rollout.chunks import ChunkBuilder
-from actor_client.rollout.episodes import join_episodes
+from actor_client.rollout.episodes import EpisodeRecords, join_episodes
 from actor_client.rollout.link import BehaviorLink
 from actor_client.rollout.log import RowLog
 from actor_client.rollout.running import ClosedBlocks, Running
@@ -22,6 +24,8 @@ MIN_SLACK_STEPS: Final = 16
 """Steps that the log keeps beyond the longest segment, so that closed segments can wait for company."""
 
 Index = NDArray[np.int64]
+
+_log = structlog.get_logger(__name__)
 
 
 class Recorder:
@@ -40,6 +44,7 @@ class Recorder:
 
     Attributes:
         horizon: Most rows of a segment: the time horizon, or what fits a chunk.
+        unusable_episodes: Finished episodes that were not reported, because their return is NaN or beyond float32.
     """
 
     def __init__(
@@ -61,6 +66,8 @@ class Recorder:
         self._steps = 0
         self._generation: int | None = None
         self._version = 0
+        self._notices = Notices()
+        self.unusable_episodes = 0
         self._prepare()
 
     def _prepare(self) -> None:
@@ -181,11 +188,27 @@ class Recorder:
         if not blocks:
             return
         segments = join_segments(blocks)
-        episodes = join_episodes(blocks, self._running.seeds)
+        episodes = self._finite(join_episodes(blocks, self._running.seeds))
         generation = self._generation or 0
         for chunk in self._builder.build(self._log, segments, episodes, generation=generation, now=self._clock()):
             self._link.books.seal(chunk.rows)
             self._link.send(chunk)
+
+    def _finite(self, episodes: EpisodeRecords | None) -> EpisodeRecords | None:
+        """Leaves out, and counts, the records that would have the whole chunk refused."""
+        if episodes is None:
+            return None
+        kept = episodes.finite()
+        if (unusable := len(episodes) - len(kept)) > 0:
+            self.unusable_episodes += unusable
+            if (left_out := self._notices.due("episode_not_finite")) is not None:
+                _log.warning(
+                    "episode_not_finite",
+                    unusable_episodes=self.unusable_episodes,
+                    consequence="its return is not reported",
+                    left_out=left_out,
+                )
+        return kept
 
     def discard(self, reason: str) -> None:
         """Gives up all rows that are in no chunk yet, and the records of the episodes they end; running ones go on.

@@ -17,6 +17,7 @@ class RolloutStats:
         steps: Environment steps taken, ignored ones included.
         episodes: Episodes finished.
         env_failures: How often the environments were made anew.
+        unusable_episodes: Finished episodes that were not reported: their return is NaN or beyond float32.
         seconds: Wall time.
         wait_seconds: Of it, spent waiting for credit, a hold, or the first policy.
         act_share: Share of the time not waited that choosing actions took, estimated, 0 to 1.
@@ -26,6 +27,7 @@ class RolloutStats:
     steps: int
     episodes: int
     env_failures: int
+    unusable_episodes: int
     seconds: float
     wait_seconds: float
     act_share: float
@@ -64,13 +66,14 @@ class StepTimer:
         self._env += stepped - acted
         self._total += self.clock() - begun
 
-    def stats(self, *, steps: int, episodes: int, env_failures: int) -> RolloutStats:
+    def stats(self, *, steps: int, episodes: int, env_failures: int, unusable_episodes: int) -> RolloutStats:
         """Returns what is known by now."""
         total = self._total or 1.0
         return RolloutStats(
             steps=steps,
             episodes=episodes,
             env_failures=env_failures,
+            unusable_episodes=unusable_episodes,
             seconds=self.clock() - self._begun,
             wait_seconds=self.wait_seconds,
             act_share=self._act / total,

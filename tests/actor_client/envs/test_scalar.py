@@ -124,6 +124,20 @@ def test_observations_outside_the_space_are_warned_of_once() -> None:
     assert observation.tolist() == [[5.0, 5.0, 5.0]]
 
 
+def test_a_reset_without_a_dictionary_is_told() -> None:
+    """None in place of the info is the environment's fault, and says so."""
+    with pytest.raises(EnvironmentFailed, match="environment 0 failed: reset must return a dictionary as info; got No"):
+        ScalarBatch([toys.NoInfo()], "Toy").reset([0])
+
+
+def test_a_space_that_cannot_be_asked_is_a_fault_of_the_environment() -> None:
+    """Whatever fails at the first look at an observation is one error."""
+    environment = toys.Toy()
+    environment.observation_space.contains = lambda _: 1 / 0  # type: ignore[assignment,method-assign,return-value]
+    with pytest.raises(EnvironmentFailed, match="ZeroDivisionError"):
+        ScalarBatch([environment], "Toy").reset([0])
+
+
 def test_closing_closes_all_and_hides_faults() -> None:
     """One environment that cannot be closed does not keep the others open; closing twice does nothing."""
     environments = [toys.Toy(), toys.Toy()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from rollcast.enums import SegmentEnd
@@ -11,6 +12,8 @@ from structlog.testing import capture_logs
 
 from actor_client.envs.base import StepResult
 from actor_client.envs.errors import EnvironmentFailed
+from actor_client.envs.factory import make_env_batch
+from actor_client.envs.scalar import ScalarBatch
 from actor_client.envs.vector import VectorBatch
 from tests.actor_client.envs import toys
 
@@ -116,6 +119,38 @@ def test_faults_become_one_error() -> None:
     failing.reset([1, 2])
     with pytest.raises(EnvironmentFailed, match="the environment batch failed: RuntimeError: step 0 fails"):
         failing.step(None, ZEROS)
+
+
+def test_each_copy_gets_its_own_seed() -> None:
+    """Gymnasium's collections of environments are seeded as separate environments are: each with its own."""
+    vector = toys.several(3)
+    wrapped = gymnasium.wrappers.vector.RecordEpisodeStatistics(vector)
+    seeds = [7, 1000, 31]
+    (shown,) = VectorBatch(wrapped, "Toy").reset(seeds)
+
+    assert [environment.seeds for environment in vector.envs] == [[seed] for seed in seeds]
+    (alone,) = ScalarBatch([toys.Toy() for _ in seeds], "Toy").reset(seeds)
+    np.testing.assert_array_equal(shown, alone)
+
+
+def test_other_vector_environments_get_one_seed() -> None:
+    """An entry point of its own draws all copies from one seed, as the interface says, and they differ."""
+    batch = make_env_batch("CartPole-v1", num_envs=3, vector=True)
+    (first,) = batch.reset([5, 6, 7])
+    (again,) = batch.reset([5, 8, 9])
+    (other,) = batch.reset([6, 6, 7])
+
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+    assert len(np.unique(first[:, 0])) == 3
+
+
+def test_a_reset_without_a_dictionary_is_told() -> None:
+    """None in place of the infos is the environment's fault, and says so."""
+    vector = toys.several(2)
+    vector.reset = lambda **_: (np.zeros((2, 3), np.float32), None)
+    with pytest.raises(EnvironmentFailed, match="reset must return a dictionary as info; got NoneType"):
+        VectorBatch(vector, "Toy").reset([0, 1])
 
 
 def test_an_environment_that_says_nothing_is_taken_for_the_usual_kind() -> None:

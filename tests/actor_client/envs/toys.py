@@ -208,4 +208,25 @@ class OldReset(Toy):
         return super().reset(**arguments)[0]
 
 
+class NoInfo(Toy):
+    """Resets without an info dictionary."""
+
+    def reset(self, **arguments: Any) -> Any:
+        """Returns None in its place."""
+        return super().reset(**arguments)[0], None
+
+
+class Rewarding(Toy):
+    """Returns given rewards, one after another."""
+
+    def __init__(self, *rewards: float, length: int) -> None:
+        super().__init__(length=length)
+        self.rewards = list(rewards)
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Takes the next reward."""
+        observation, _, terminated, truncated, info = super().step(action)
+        return observation, self.rewards.pop(0), terminated, truncated, info
+
+
 not_callable = 3

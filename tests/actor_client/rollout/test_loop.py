@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +34,7 @@ def toy_loop(
     link = KeepingLink(batch.spec, **options)
     link.policies.append(RulePolicy(batch.spec))
     session = KeepingSession()
+    limits = dataclasses.replace(limits, remake_pause_seconds=0.0)
     return RolloutLoop(make, batch, session, link, limits=limits), link, session
 
 

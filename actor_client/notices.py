@@ -1,8 +1,7 @@
 """Log lines that may repeat thousands of times: said at once, and then at most once per interval."""
 
 import time
-
-from actor_client.connection.backoff import Clock
+from collections.abc import Callable
 
 INTERVAL_SECONDS = 10.0
 
@@ -15,7 +14,7 @@ class Notices:
             log.warning("chunk_rejected", left_out=left_out)
     """
 
-    def __init__(self, interval_seconds: float = INTERVAL_SECONDS, clock: Clock = time.monotonic) -> None:
+    def __init__(self, interval_seconds: float = INTERVAL_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
         self._interval_seconds = interval_seconds
         self._clock = clock
         self._said: dict[str, float] = {}

@@ -1,0 +1,192 @@
+"""Environments that are made anew must be what the first ones were, and may take a while to come back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from structlog.testing import capture_logs
+
+from actor_client.envs.base import EnvBatch
+from actor_client.envs.errors import EnvironmentFailedTooOften, UnknownEnvironment, UnsupportedSpace
+from actor_client.envs.scalar import ScalarBatch
+from actor_client.envs.vector import VectorBatch
+from actor_client.exits import ExitCode
+from actor_client.rollout.loop import LoopLimits, RolloutLoop
+from tests.actor_client.envs import toys
+from tests.actor_client.rollout.harness import KeepingLink, KeepingSession, RulePolicy
+
+FIVE = spaces.Box(-1.0, 1.0, (5,), np.float32)
+Make = Callable[[], EnvBatch]
+
+
+def scalar(num_envs: int = 1, *, kind: Callable[..., Any] = toys.Toy, **kwargs: Any) -> Make:
+    """Makes ordinary environments."""
+    return lambda: ScalarBatch([kind(**kwargs) for _ in range(num_envs)], "Toy")
+
+
+def vector(num_envs: int = 1, **kwargs: Any) -> Make:
+    """Makes a vector environment."""
+    return lambda: VectorBatch(toys.several(num_envs, **kwargs), "Toy")
+
+
+def raising(error: Exception) -> Make:
+    """Makes nothing."""
+
+    def make() -> EnvBatch:
+        raise error
+
+    return make
+
+
+def loop_over(
+    first: Make, *others: Make, steps: int = 12, failures: int = 3, pause_seconds: float = 0.0
+) -> tuple[RolloutLoop, KeepingLink, KeepingSession]:
+    """A loop whose environments are made by each of these in turn."""
+    waiting = list(others)
+    batch = first()
+    link = KeepingLink(batch.spec)
+    link.policies.append(RulePolicy(batch.spec))
+    session = KeepingSession()
+    limits = LoopLimits(max_steps=steps, max_env_failures=failures, remake_pause_seconds=pause_seconds)
+
+    def make() -> EnvBatch:
+        return waiting.pop(0)()
+
+    return RolloutLoop(make, batch, session, link, limits=limits), link, session
+
+
+TEN = spaces.Discrete(3, start=10)
+FAILING = scalar(step_fails=(3,))
+DIFFERENT: dict[str, tuple[Make, Make, Make, str]] = {
+    "masks that come": (
+        scalar(action_space=TEN, step_fails=(3,)),
+        scalar(kind=toys.Masked),
+        scalar(action_space=TEN),
+        "made anew, it has action masks, which the first one had not",
+    ),
+    "masks that go": (
+        scalar(kind=toys.Masked, length=100, stuck_at=3),
+        scalar(action_space=TEN),
+        scalar(kind=toys.Masked, length=100),
+        "made anew, it lacks action masks, which the first one had",
+    ),
+    "another observation": (
+        FAILING,
+        scalar(observation_space=FIVE),
+        scalar(),
+        r"obs/obs: run float32\[3\], actor float32\[5\]",
+    ),
+    "other actions": (
+        FAILING,
+        scalar(action_space=spaces.Discrete(4)),
+        scalar(),
+        r"discrete_branches: run \[2\], actor \[4\]",
+    ),
+    "another number": (FAILING, scalar(2), scalar(), "num_envs: run 1, actor 2"),
+    "vector: masks that go": (
+        vector(kind="masked", length=100, stuck_at=3),
+        lambda: VectorBatch(unmasked_several(), "Toy"),
+        vector(kind="masked", length=100),
+        "made anew, it lacks action masks",
+    ),
+    "vector: another number": (vector(2, step_fails=(3,)), vector(3), vector(2), "num_envs: run 2, actor 3"),
+    "reset without an info": (
+        FAILING,
+        scalar(kind=toys.NoInfo),
+        scalar(),
+        "reset must return a dictionary as info; got NoneType",
+    ),
+    "not made": (
+        FAILING,
+        raising(UnknownEnvironment("toys:Toy cannot be made: OSError: port busy")),
+        scalar(),
+        "failed: toys:Toy cannot be made: OSError: port busy",
+    ),
+    "an unknown space": (
+        FAILING,
+        raising(UnsupportedSpace("the observation is a Text")),
+        scalar(),
+        "the observation is a Text",
+    ),
+}
+
+
+def unmasked_several() -> Any:
+    """A vector environment with the spaces of the masked one."""
+    made = toys.several(1, kind="masked")
+    reset = made.reset
+
+    def without(**arguments: Any) -> Any:
+        return reset(**arguments)[0], {}
+
+    made.reset = without
+    return made
+
+
+@pytest.mark.parametrize("case", DIFFERENT)
+def test_what_differs_from_the_first_ones_is_a_failure_that_is_named(case: str) -> None:
+    """Nothing is recorded of such environments, and the actor ends with 40 and the difference if it stays."""
+    first, other, _, text = DIFFERENT[case]
+    loop, link, _ = loop_over(first, other, failures=2)
+    with pytest.raises(EnvironmentFailedTooOften, match=text) as caught:
+        loop.run()
+
+    assert caught.value.exit_code is ExitCode.ENVIRONMENT_FAILED
+    assert set(link.books.view().discarded) == {"env_error"}
+    assert sum(chunk.rows for chunk in link.chunks) == 0
+    assert link.books.view().balanced
+
+
+@pytest.mark.parametrize("case", DIFFERENT)
+def test_what_comes_back_as_it_was_goes_on(case: str) -> None:
+    """One attempt that failed, in whatever way, does not end the actor."""
+    first, other, again, _ = DIFFERENT[case]
+    loop, link, _ = loop_over(first, other, again)
+    stats = loop.run()
+
+    assert stats.env_failures == 2
+    assert stats.steps == 12
+    assert link.books.view().balanced
+    assert link.books.view().discarded["env_error"] == link.books.view().produced - link.books.view().unacked > 0
+
+
+def test_failures_are_told_once_per_interval() -> None:
+    """An environment that fails again and again does not fill the log; the first line comes at once."""
+    loop, _, _ = loop_over(*[scalar(length=100, step_fails=(1,))] * 30, steps=30)
+    with capture_logs() as logs:
+        assert loop.run().env_failures == 29
+
+    assert [(log["event"], log["left_out"]) for log in logs] == [("environment_failed", 0)]
+
+
+def test_the_pause_grows_and_is_not_cut_short() -> None:
+    """What changes on the connection meanwhile (credit, policies) does not make the attempts follow in haste."""
+    waited: list[float] = []
+    makes = [raising(UnknownEnvironment("port busy"))] * 3
+    loop, _, session = loop_over(scalar(step_fails=(0,)), *makes, scalar(), failures=9, pause_seconds=1.0)
+    now = [0.0]
+    loop._timer.clock = lambda: now[0]
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        now[0] += min(0.5, seconds)
+
+    session.wait = wait  # type: ignore[assignment,method-assign]
+    loop.run()
+    assert waited == [left / 2 for seconds in (1, 2, 4, 8) for left in range(2 * seconds, 0, -1)]
+
+
+def test_a_stop_ends_the_attempts() -> None:
+    """A signal, which may have ended the simulators as well, is obeyed amid them, and is no failure."""
+    loop, link, session = loop_over(FAILING, raising(UnknownEnvironment("gone")), failures=2, pause_seconds=1e9)
+
+    def stop() -> None:
+        session.stopping = True
+
+    session.on_wait = stop
+    assert loop.run().env_failures == 1
+    assert link.books.view().balanced

@@ -5,6 +5,7 @@ acting policy. The stepping thread's calls are plain reads of attributes that th
 """
 
 import structlog
+from rollcast import limits
 from rollcast.specs import BehaviorSpec
 from rollcast.trajectories import Chunk, encode_chunk
 from rollcast.v1 import session_pb2, trajectory_pb2
@@ -13,6 +14,8 @@ from actor_client.connection.books import Books, BooksView
 from actor_client.connection.gate import Gate
 from actor_client.connection.hub import Hub
 from actor_client.connection.window import WINDOW_BYTES, Parcel
+from actor_client.exits import ActorError, ExitCode
+from actor_client.notices import Notices
 from actor_client.policy.actions import ActingPolicy
 from actor_client.rollout.link import ChunkLimits
 
@@ -20,6 +23,8 @@ from actor_client.rollout.link import ChunkLimits
 COMPRESS_FROM_BYTES = 1024
 # The number of a chunk is not known while it waits: five bytes in place of it keep the estimate on the safe side.
 PLACEHOLDER_SEQUENCE = 1 << 34
+# The recorder keeps chunks within the limit by an estimate. So many in a row over it, and the estimate is wrong.
+MAX_TOO_LARGE = 20
 
 
 class Behavior:
@@ -115,6 +120,8 @@ class BehaviorPort:
         self._behavior = behavior
         self._team = team
         self.agents = agents
+        self._notices = Notices()
+        self._too_large = 0  # in a row
         self._books = Books()
         self._next_books: Books | None = None  # of the new session, while the stepping thread still uses the old ones
         self._acting: ActingPolicy | None = None
@@ -218,13 +225,28 @@ class BehaviorPort:
             else:
                 books.drop(reason, chunk.rows)
         if reason is None:
+            self._too_large = 0
             hub.wake()
             return
-        log = structlog.get_logger()
         if reason == "too_large":
-            limit_bytes = hub.chunk_limits.max_chunk_bytes
-            log.error("chunk_too_large", behavior=behavior.name, size_bytes=size_bytes, limit_bytes=limit_bytes)
-        log.info("chunk_dropped", behavior=behavior.name, reason=reason, steps=chunk.rows)
+            self._say_too_large(chunk.rows, size_bytes)
+        if (left_out := self._notices.due(reason)) is not None:
+            structlog.get_logger().info(
+                "chunk_dropped", behavior=behavior.name, reason=reason, steps=chunk.rows, left_out=left_out
+            )
+
+    def _say_too_large(self, rows: int, size_bytes: int) -> None:
+        """Ends the actor if a chunk cannot be made smaller, or none was small enough: it would drop all for ever."""
+        hub, name = self._hub, self._behavior.name
+        limit_bytes = hub.chunk_limits.max_chunk_bytes
+        self._too_large += 1
+        if rows == 1 or self._too_large >= MAX_TOO_LARGE:
+            failure = _too_large(name, rows, size_bytes, limit_bytes)
+            hub.call_soon(lambda: hub.fail(failure))
+        elif (left_out := self._notices.due("chunk_too_large")) is not None:
+            structlog.get_logger().error(
+                "chunk_too_large", behavior=name, size_bytes=size_bytes, limit_bytes=limit_bytes, left_out=left_out
+            )
 
     def _fault(self, chunk: Chunk, size_bytes: int) -> str | None:
         """Returns why a chunk cannot be sent, as a word of the books, or None."""
@@ -235,3 +257,17 @@ class BehaviorPort:
         if size_bytes > self._hub.chunk_limits.max_chunk_bytes:
             return "too_large"
         return None
+
+
+def _too_large(behavior: str, rows: int, size_bytes: int, limit_bytes: int) -> ActorError:
+    """Returns how an actor ends whose steps do not fit the learner's chunks."""
+    what = "one step" if rows == 1 else f"each chunk, the last one of {rows} steps,"
+    if limit_bytes < limits.MAX_CHUNK_BYTES:
+        advice = f"raise it, to {limits.MAX_CHUNK_BYTES} at most, or send smaller observations"
+    else:
+        advice = "it cannot be larger: send smaller observations"
+    return ActorError(
+        ExitCode.REFUSED,
+        f"{what} of behavior {behavior} takes {size_bytes} bytes, and the learner allows {limit_bytes} "
+        f"(rollcast.max_chunk_bytes in its run file); {advice}",
+    )

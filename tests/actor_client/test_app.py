@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import structlog
+from rollcast.v1 import session_pb2
 
 from actor_client.app import behavior_of
 from actor_client.cli import main
@@ -204,6 +206,27 @@ def test_an_environment_that_fails_again_and_again_ends_the_actor(tmp_path: Path
         assert "Traceback" not in errors
         assert "'env_error': 4" in errors
         assert not learner.learner.sessions.live()
+
+
+@pytest.mark.usefixtures("_logs")
+def test_steps_that_do_not_fit_a_chunk_end_the_actor(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not one step was taken in: the code is that of a refusal, and the line names size, limit and setting."""
+    with ScriptedLearner() as learner:
+        learner.max_chunk_bytes = 300
+        publisher = threading.Thread(target=lambda: _publish_once_declared(learner))
+        publisher.start()
+        code = main(["gym", "--env", "CartPole-v1", "--learner", learner.address])
+        publisher.join()
+        assert code == ExitCode.REFUSED
+        assert learner.session.closed is not None
+        assert learner.session.closed.reason == session_pb2.CLOSE_REASON_ERROR
+        assert learner.session.closed.books[0].dropped[0].reason == "too_large"
+    assert "rollcast.max_chunk_bytes" in error_line(capsys.readouterr().err)
+
+
+def _publish_once_declared(learner: ScriptedLearner) -> None:
+    wait_until(lambda: bool(learner.declared))
+    learner.publish("CartPole", 0, payload=linear_policy(0).payload)
 
 
 @pytest.mark.usefixtures("_logs")

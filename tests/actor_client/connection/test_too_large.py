@@ -1,0 +1,68 @@
+"""Chunks that are larger than the learner allows: dropped now and then, and the end of an actor that has no others."""
+
+from __future__ import annotations
+
+import pytest
+from rollcast import limits
+from structlog.testing import capture_logs
+
+from actor_client.connection.behavior import MAX_TOO_LARGE
+from actor_client.exits import ActorError, ExitCode
+from tests.actor_client.connection.harness import Actor, acting
+from tests.actor_client.scripted import ScriptedLearner, wait_until
+
+
+def failure_of(actor: Actor) -> ActorError:
+    """Waits until the actor shall end, and returns why."""
+    wait_until(lambda: actor.link.stopping)
+    assert actor.link.error is not None
+    return actor.link.error
+
+
+def test_one_step_that_does_not_fit_ends_the_actor() -> None:
+    """It can be cut no smaller: the line has both sizes and the setting, and the learner hears of it."""
+    with ScriptedLearner() as learner:
+        learner.max_chunk_bytes = 300
+        with acting(learner) as actor:
+            actor.send(1)
+            failure = failure_of(actor)
+            size_bytes = actor.port.books.view().dropped
+            actor.link.close(message=failure.message)
+        assert failure.exit_code is ExitCode.REFUSED
+        assert failure.message.startswith("one step of behavior CartPole takes ")
+        assert "the learner allows 300 (rollcast.max_chunk_bytes in its run file)" in failure.message
+        assert f"raise it, to {limits.MAX_CHUNK_BYTES} at most, or send smaller observations" in failure.message
+        assert size_bytes == {"too_large": 1}
+        assert not learner.chunks
+        assert learner.session.closed is not None
+
+
+def test_what_no_setting_allows_is_not_advised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the limit of the wire there is nothing to raise."""
+    monkeypatch.setattr(limits, "MAX_CHUNK_BYTES", 300)
+    with ScriptedLearner() as learner, acting(learner) as actor:
+        actor.send(1)
+        assert failure_of(actor).message.endswith("it cannot be larger: send smaller observations")
+
+
+def test_nothing_but_chunks_that_do_not_fit_ends_the_actor() -> None:
+    """A few are dropped and counted, and said once; a long row of them means that it will not get better."""
+    with ScriptedLearner() as learner:
+        learner.max_chunk_bytes = 1000
+        with acting(learner) as actor, capture_logs() as logs:
+            for _ in range(MAX_TOO_LARGE - 1):
+                actor.send(100)
+            actor.send(2)
+            actor.wait_acked()
+            for _ in range(MAX_TOO_LARGE - 1):
+                actor.send(100)
+            assert not actor.link.stopping
+            actor.send(100)
+            failure = failure_of(actor)
+        assert failure.exit_code is ExitCode.REFUSED
+        assert failure.message.startswith("each chunk, the last one of 100 steps, of behavior CartPole takes ")
+        assert [log["event"] for log in logs if log["event"].startswith("chunk")] == [
+            "chunk_too_large",
+            "chunk_dropped",
+        ]
+        assert [chunk.rows for chunk in learner.chunks] == [2]

@@ -3,7 +3,9 @@
 import dataclasses
 import re
 import sys
+import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import version
 from typing import Final
 
@@ -33,6 +35,8 @@ def run_gym(settings: ActorSettings) -> ExitCode:
         The exit code. What ended the actor has been said on standard error.
     """
     logs.configure(settings.log_format, settings.log_level)
+    # numpy's remarks on values that float32 cannot hold: the learner refuses such rows, and the log says so.
+    warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"actor_client\.")
     log = structlog.get_logger()
     link = LearnerLink(
         settings.learner,
@@ -152,6 +156,7 @@ def _say_progress(stats: RolloutStats) -> None:
         steps_per_second=round(stats.steps_per_second, 1),
         wait_share=round(stats.wait_seconds / stats.seconds, 3) if stats.seconds > 0 else 0.0,
         env_failures=stats.env_failures,
+        unusable_episodes=stats.unusable_episodes,
     )
 
 
@@ -177,4 +182,5 @@ def _say(error: ActorError, settings: ActorSettings) -> None:
     if settings.log_format == "json":
         structlog.get_logger().error("actor_ended", error=error.message, exit_code=error.exit_code.value)
     else:
-        sys.stderr.write(f"error: {error.message} (exit code {error.exit_code.value})\n")
+        with suppress(OSError):  # nobody reads it any more, or the disk is full; the code says it too
+            sys.stderr.write(f"error: {error.message} (exit code {error.exit_code.value})\n")

@@ -7,9 +7,12 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import NoReturn
 
 from actor_client.exits import ActorError, ExitCode
+from actor_client.platform import plain_interrupts
 
 _EXIT_CODES = "exit codes:\n" + "\n".join(f"  {code.value:3d}  {code.help}" for code in ExitCode)
 _VARIABLES = "Each option can also be given as a variable, as in ROLLCAST_ACTOR_NUM_ENVS=8 for --num-envs 8."
@@ -48,8 +51,12 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code."""
+    for name in ("stdout", "stderr"):  # None where the caller closed them, as in `... >&-`
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open to the end
     try:
-        return _run(arguments)
+        with plain_interrupts():
+            return _run(arguments)
     except BrokenPipeError:  # the reader of our output has gone, as in `... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is left to be written at exit
         return ExitCode.OK
@@ -67,10 +74,9 @@ def _run(arguments: Sequence[str] | None) -> int:
         run: Callable[[argparse.Namespace], int] = parsed.run
         return run(parsed)
     except ActorError as error:
-        print(f"error: {error.message}", file=sys.stderr)
+        with suppress(OSError):  # nobody reads it any more, or the disk is full; the code says it too
+            print(f"error: {error.message}", file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:  # before the signal handlers were in place
-        return ExitCode.INTERRUPTED
     finally:
         sys.stdout.flush()  # at exit nobody could catch what it raises
 

@@ -2,11 +2,30 @@
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 from actor_client.exits import ExitCode
+
+
+@contextmanager
+def plain_interrupts() -> Iterator[None]:
+    """Lets Ctrl+C end the process as the operating system does, until `stop_signals` takes over.
+
+    Python's own handler raises KeyboardInterrupt wherever the program is. Amid the imports of a start, some libraries
+    swallow it, and others turn it into errors of their own. A process that was told to ignore Ctrl+C goes on to.
+    """
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if not in_main_thread or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager

@@ -1,0 +1,45 @@
+#!/bin/sh
+# Runs inside an image's build, in the folder that holds pyproject.toml, constraints.txt and wheels/.
+#
+#   install.sh dependencies EXTRAS   makes /opt/rollcast and installs what the extras need, but not the project
+#   install.sh project COMMAND       installs the code that lies here, and of its commands only COMMAND
+#
+# A wheel in wheels/ means: install from there and use no network. Otherwise from the package index, and torch from
+# TORCH_INDEX where that is set. The environment that runs has no pip; the one in /opt/pip stays behind in the build.
+set -eu
+
+if ls wheels/*.whl >/dev/null 2>&1; then
+    offline="--no-index --find-links wheels"
+else
+    offline=""
+fi
+
+install() { # shellcheck disable=SC2086 # $offline is several words
+    /opt/pip/bin/python -m pip --python /opt/rollcast/bin/python install --no-cache-dir --disable-pip-version-check \
+        --quiet -c constraints.txt $offline "$@"
+}
+
+case "${1:-}" in
+dependencies)
+    python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+        { echo "the base image's Python is older than 3.11; name another by the build argument PYTHON_IMAGE" >&2; exit 1; }
+    python3 -m venv /opt/pip
+    python3 -m venv --without-pip /opt/rollcast
+    python3 requirements.py pyproject.toml "$2" >requirements.txt
+    if [ -z "$offline" ] && [ -n "${TORCH_INDEX:-}" ] && grep -q '^torch' requirements.txt; then
+        install --no-deps --index-url "$TORCH_INDEX" torch
+    fi
+    # shellcheck disable=SC2086 # PACKAGES is several words
+    install -r requirements.txt ${PACKAGES:-}
+    ;;
+project)
+    install --no-deps .
+    for command in rollcast-learner rollcast-actor; do
+        [ "$command" = "$2" ] || rm -f "/opt/rollcast/bin/$command"
+    done
+    ;;
+*)
+    echo "usage: install.sh dependencies EXTRAS | install.sh project COMMAND" >&2
+    exit 2
+    ;;
+esac

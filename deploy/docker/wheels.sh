@@ -1,0 +1,30 @@
+#!/bin/sh
+# Fills deploy/docker/wheels with all that both images install, so that they build without a network:
+#
+#   deploy/docker/wheels.sh [EXTRAS]          (default: learner,actor,gym)
+#
+# PYTHON       the Python to fetch for, of the version that the images have (3.11) and with pip;
+#              default: the one of .venv if there is one, else python3
+# TORCH_INDEX  a package index to take torch from, as for `make venv`; unset is the default index (CUDA, several GB)
+# PACKAGES     what else the images shall have, as their build argument PACKAGES
+set -eu
+cd "$(dirname "$0")/../.."
+
+folder=deploy/docker/wheels
+if [ -x .venv/bin/python ]; then PYTHON="${PYTHON:-.venv/bin/python}"; else PYTHON="${PYTHON:-python3}"; fi
+version="$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
+[ "$version" = 3.11 ] ||
+    echo "note: these wheels are for Python $version; build with a PYTHON_IMAGE that has it" >&2
+
+wanted="$(mktemp)"
+trap 'rm -f "$wanted"' EXIT
+"$PYTHON" deploy/docker/requirements.py pyproject.toml "${1:-learner,actor,gym}" >"$wanted"
+"$PYTHON" -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' >>"$wanted"
+
+rm -f "$folder"/*.whl
+if [ -n "${TORCH_INDEX:-}" ]; then
+    "$PYTHON" -m pip wheel --quiet --no-deps -w "$folder" -c constraints.txt --index-url "$TORCH_INDEX" torch
+fi
+# shellcheck disable=SC2086 # PACKAGES is several words
+"$PYTHON" -m pip wheel --quiet -w "$folder" -c constraints.txt --find-links "$folder" -r "$wanted" ${PACKAGES:-}
+echo "$(ls "$folder" | grep -c '\.whl$') wheels in $folder, $(du -sh "$folder" | cut -f1)"

@@ -22,6 +22,7 @@ class ExitCode(enum.IntEnum):
     UNREACHABLE = 20, "the learner did not answer within --connect-timeout"
     UNAUTHENTICATED = 21, "the learner does not know who this actor is"
     NOT_ALLOWED = 22, "the learner does not let this actor take part"
+    PORT_IN_USE = 23, "the address for metrics is taken, or this machine has no such address"
 
     NOT_A_LEARNER = 30, "the other side answers, but does not speak Rollcast's protocol"
     MALFORMED = 31, "the learner could not read what this actor sent: a fault of the actor"
@@ -36,6 +37,7 @@ class ExitCode(enum.IntEnum):
     POLICY_FAILED = 41, "the policy cannot act on what the environment shows"
 
     DATA_REFUSED = 42, "for a while the learner refused everything this actor sent: NaN, or values outside the spaces"
+    STUCK = 43, "healthcheck: the actor neither steps nor waits for its learner, or has not begun"
 
     INTERNAL = 50, "a fault of Rollcast itself; the log has the traceback"
 

@@ -1,0 +1,118 @@
+"""What an actor counts while it runs: plain numbers, so that counting costs next to nothing.
+
+Each number has one thread that writes it, so no lock is needed; whoever reads sees each number whole. Prometheus' client
+library is loaded only where somebody asks for metrics (`actor_client.metrics`).
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Final
+
+STEP_SECONDS: Final = (1e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 5e-2, 0.1, 1.0)
+NETWORK_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+OTHER: Final = "other"
+"""Where a word goes that these lists do not have."""
+WAIT_REASONS: Final = ("credit", "hold", "policy", "connection")
+EPISODE_ENDS: Final = ("terminated", "truncated", "env_error")
+SWAP_OUTCOMES: Final = ("ok", "bad_digest", "load_failed", "superseded")
+DROP_REASONS: Final = ("generation", "session_lost", "too_large", OTHER)
+RECONNECT_REASONS: Final = (
+    *("unavailable", "deadline_exceeded", "internal", "draining", "session_expired", "session_fenced"),
+    *("stream_superseded", "sequence_gap", "too_many_sessions", OTHER),
+)
+
+
+class Tally:
+    """A histogram that one thread fills.
+
+    Args:
+        bounds: Upper bounds of the buckets, ascending.
+
+    Attributes:
+        bounds: The same.
+        counts: Values of each bucket; one more than there are bounds.
+        total: Sum of all values.
+    """
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def add(self, value: float) -> None:
+        """Counts a value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+
+class RolloutCounts:
+    """What the stepping thread counts.
+
+    Attributes:
+        env_steps: Environment steps taken, ignored ones included.
+        episodes: Ended, by how.
+        env_failures: How often the environments were made anew.
+        env_step_seconds: Of the environments, for one step of all, sampled.
+        act_seconds: Of the policy, likewise.
+        record_seconds: Of recording, likewise.
+        wait_seconds: Time not stepped, by reason.
+        chunks_built: Chunks sealed.
+        chunks_dropped: Of them, not put on their way, by reason.
+        swaps: Policies that began to act.
+        swapped_at: When the last one did, seconds since the epoch; 0 before the first.
+    """
+
+    def __init__(self) -> None:
+        self.env_steps = 0
+        self.episodes = dict.fromkeys(EPISODE_ENDS, 0)
+        self.env_failures = 0
+        self.env_step_seconds = Tally(STEP_SECONDS)
+        self.act_seconds = Tally(STEP_SECONDS)
+        self.record_seconds = Tally(STEP_SECONDS)
+        self.wait_seconds = dict.fromkeys(WAIT_REASONS, 0.0)
+        self.chunks_built = 0
+        self.chunks_dropped = dict.fromkeys(DROP_REASONS, 0)
+        self.swaps = 0
+        self.swapped_at = 0.0
+
+    @property
+    def waited_seconds(self) -> float:
+        """All time not stepped because of the learner."""
+        return sum(self.wait_seconds.values())
+
+
+class ConnectionCounts:
+    """What the connection's thread counts.
+
+    Attributes:
+        chunks_sent: Chunks written to a stream, those sent again included.
+        sent_bytes: Their encoded size.
+        chunks_acked: Chunks that the learner settled.
+        chunks_dropped: Given up by the connection, by reason.
+        round_trip_seconds: From writing a chunk to its ack.
+        reconnects: Breaks of the connection, by reason.
+        policies_bad: Policies whose bytes were not what their header says.
+        policies_unusable: Policies that could not be loaded.
+        policies_superseded: Policies that a newer one replaced before they acted.
+        policy_fetch_seconds: From a policy's header to the moment at which it can act.
+    """
+
+    def __init__(self) -> None:
+        self.chunks_sent = 0
+        self.sent_bytes = 0
+        self.chunks_acked = 0
+        self.chunks_dropped = dict.fromkeys(DROP_REASONS, 0)
+        self.round_trip_seconds = Tally(NETWORK_SECONDS)
+        self.reconnects = dict.fromkeys(RECONNECT_REASONS, 0)
+        self.policies_bad = 0
+        self.policies_unusable = 0
+        self.policies_superseded = 0
+        self.policy_fetch_seconds = Tally(NETWORK_SECONDS)
+
+
+def count(counts: dict[str, int], word: str, number: int = 1) -> None:
+    """Counts under a word, or under `OTHER` if the word is not in the list: words must not make time series."""
+    counts[word if word in counts else OTHER] += number

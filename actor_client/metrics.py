@@ -1,0 +1,193 @@
+"""What Prometheus reads from an actor, made anew from plain numbers at each scrape. See deploy/METRICS.md.
+
+Loaded only if metrics are served: the client library takes a few megabytes.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from prometheus_client import GCCollector, Metric, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector, CollectorRegistry
+from prometheus_client.utils import floatToGoString
+from rollcast.enums import HoldReason
+
+from actor_client.connection.books import BooksView
+from actor_client.counts import OTHER, ConnectionCounts, RolloutCounts, Tally
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+PREFIX: Final = "rollcast_actor_"
+DISCARD_REASONS: Final = ("env_error", "generation", "reset", "session_lost", OTHER)
+BOOKS_DROP_REASONS: Final = ("generation", "session_lost", "too_large", OTHER)
+REJECT_REASONS: Final = ("generation", "not_finite", "bad_action", "bad_observation", "not_training", OTHER)
+HOLD_REASONS: Final = tuple(reason.name.lower() for reason in HoldReason if reason is not HoldReason.UNSPECIFIED)
+
+
+@dataclass(frozen=True, slots=True)
+class ActorBuild:
+    """What runs: version and revision of Rollcast, and the environment."""
+
+    version: str
+    revision: str
+    env: str
+
+
+@dataclass(frozen=True, slots=True)
+class ActorSnapshot:
+    """An actor at one moment.
+
+    Attributes:
+        rollout: What the stepping thread counted.
+        connection: What the connection's thread counted.
+        books: Of all behaviors, over the life of the process, each behavior's of one moment.
+        chunks_unacked: Chunks that are kept.
+        credit_steps: Steps that may be taken before more credit is needed.
+        held: Reasons of the holds that keep the actor from stepping.
+        is_uploading: The upload stream is open.
+        is_subscribed: The policy stream is open.
+        policy_version: The version that acts; 0 before there is one, or for the untrained one.
+        rejected: Rows refused by the learner in acks, by reason; they are acked in the books.
+    """
+
+    rollout: RolloutCounts = field(default_factory=RolloutCounts)
+    connection: ConnectionCounts = field(default_factory=ConnectionCounts)
+    books: BooksView = field(default_factory=BooksView)
+    chunks_unacked: int = 0
+    credit_steps: int = 0
+    held: frozenset[str] = frozenset()
+    is_uploading: bool = False
+    is_subscribed: bool = False
+    policy_version: int = 0
+    rejected: Mapping[str, int] = field(default_factory=dict)
+
+
+class ActorMetrics(Collector):
+    """All metrics of an actor. Two in one process do not meet.
+
+    Args:
+        build: What runs.
+        read: Makes the snapshot of a scrape; called in the thread that answers it.
+        registry: Where all is read; one of its own if None.
+    """
+
+    def __init__(
+        self, build: ActorBuild, read: Callable[[], ActorSnapshot], registry: CollectorRegistry | None = None
+    ) -> None:
+        self.registry = CollectorRegistry() if registry is None else registry
+        self._build = build
+        self._read = read
+        ProcessCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+        self.registry.register(self)
+
+    def exposition(self) -> bytes:
+        """Returns everything in Prometheus' text format (`CONTENT_TYPE`)."""
+        return generate_latest(self.registry)
+
+    def collect(self) -> Iterable[Metric]:
+        """Yields everything but the metrics of the process, all of one moment."""
+        now = self._read()
+        build = GaugeMetricFamily(f"{PREFIX}build_info", "What runs.", labels=["version", "revision", "env"])
+        build.add_metric([self._build.version, self._build.revision, self._build.env], 1.0)
+        yield build
+        yield from _rollout(now.rollout)
+        yield from _books(now.books)
+        yield from _chunks(now)
+        yield from _connection(now)
+        yield from _policies(now)
+
+
+def _rollout(counts: RolloutCounts) -> Iterable[Metric]:
+    yield _counter("env_steps", "Environment steps taken.", counts.env_steps)
+    yield _counters("episodes", "Episodes ended.", "end", counts.episodes)
+    yield _counter("env_failures", "How often the environments were made anew.", counts.env_failures)
+    yield _histogram("env_step_seconds", "Time of one step of all environments, sampled.", counts.env_step_seconds)
+    yield _histogram("act_seconds", "Time of choosing their actions, sampled.", counts.act_seconds)
+    yield _histogram("record_seconds", "Time of recording it, sampled.", counts.record_seconds)
+    yield _counters("wait_seconds", "Time not stepped, by what was missing.", "reason", counts.wait_seconds)
+
+
+def _books(books: BooksView) -> Iterable[Metric]:
+    yield _counter("steps_produced", "Steps recorded.", books.produced)
+    yield _gauge("steps_open", "Steps in no chunk yet.", books.open)
+    yield _gauge("steps_unacked", "Steps in chunks that the learner has not settled.", books.unacked)
+    yield _counter("steps_acked", "Steps that the learner settled.", books.acked)
+    discarded = _known(books.discarded, DISCARD_REASONS)
+    yield _counters("steps_discarded", "Steps given up before they were in a chunk.", "reason", discarded)
+    dropped = _known(books.dropped, BOOKS_DROP_REASONS)
+    yield _counters("steps_dropped", "Steps given up in chunks.", "reason", dropped)
+    yield _counter("steps_ghost", "Steps of opponents that are not trained; outside the books.", books.ghost)
+
+
+def _chunks(now: ActorSnapshot) -> Iterable[Metric]:
+    rollout, connection = now.rollout, now.connection
+    both = {reason: number + connection.chunks_dropped[reason] for reason, number in rollout.chunks_dropped.items()}
+    yield _counter("chunks_built", "Chunks made.", rollout.chunks_built)
+    yield _counter("chunks_sent", "Chunks written to a stream, those sent again included.", connection.chunks_sent)
+    yield _counter("chunks_acked", "Chunks that the learner settled.", connection.chunks_acked)
+    yield _counters("chunks_dropped", "Chunks given up.", "reason", both)
+    yield _gauge("chunks_unacked", "Chunks that are kept until their ack.", now.chunks_unacked)
+    yield _counter("sent_bytes", "Encoded size of the chunks sent.", connection.sent_bytes)
+    yield _histogram("ack_round_trip_seconds", "From writing a chunk to its ack.", connection.round_trip_seconds)
+    rejected = _known(now.rejected, REJECT_REASONS)
+    yield _counters("rejected_steps", "Steps that the learner refused in its acks.", "reason", rejected)
+
+
+def _connection(now: ActorSnapshot) -> Iterable[Metric]:
+    yield _gauge("credit_steps", "Steps that may be taken before more credit is needed.", now.credit_steps)
+    held = GaugeMetricFamily(f"{PREFIX}held", "Whether a hold of the learner keeps it waiting.", labels=["reason"])
+    for reason in HOLD_REASONS:
+        held.add_metric([reason], float(reason in now.held))
+    yield held
+    yield _counters("reconnects", "Breaks of the connection.", "reason", now.connection.reconnects)
+    connected = GaugeMetricFamily(f"{PREFIX}connected", "Whether a stream is open.", labels=["stream"])
+    connected.add_metric(["upload"], float(now.is_uploading))
+    connected.add_metric(["policy"], float(now.is_subscribed))
+    yield connected
+
+
+def _policies(now: ActorSnapshot) -> Iterable[Metric]:
+    rollout, connection = now.rollout, now.connection
+    outcomes = {
+        "ok": rollout.swaps,
+        "bad_digest": connection.policies_bad,
+        "load_failed": connection.policies_unusable,
+        "superseded": connection.policies_superseded,
+    }
+    yield _gauge("policy_version", "The version that acts.", now.policy_version)
+    yield _counters("policy_swaps", "Policies, by what became of them.", "outcome", outcomes)
+    yield _histogram("policy_fetch_seconds", "From a policy's header to its use.", connection.policy_fetch_seconds)
+    yield _gauge("last_policy_timestamp_seconds", "When the version that acts began to act.", rollout.swapped_at)
+
+
+def _counter(name: str, text: str, value: float) -> CounterMetricFamily:
+    return CounterMetricFamily(PREFIX + name, text, value=value)
+
+
+def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(PREFIX + name, text, value=value)
+
+
+def _counters(name: str, text: str, label: str, counts: Mapping[str, float]) -> CounterMetricFamily:
+    family = CounterMetricFamily(PREFIX + name, text, labels=[label])
+    for word, value in counts.items():
+        family.add_metric([word], value)
+    return family
+
+
+def _histogram(name: str, text: str, tally: Tally) -> HistogramMetricFamily:
+    counts, total = list(tally.counts), tally.total
+    bounds = [str(floatToGoString(bound)) for bound in (*tally.bounds, math.inf)]  # type: ignore[no-untyped-call]
+    buckets = list(zip(bounds, itertools.accumulate(counts), strict=True))
+    return HistogramMetricFamily(PREFIX + name, text, buckets=buckets, sum_value=total)
+
+
+def _known(found: Mapping[str, int], words: tuple[str, ...]) -> dict[str, int]:
+    """Returns the counts of all known words, and of all others under `OTHER`."""
+    counts = dict.fromkeys(words, 0)
+    for word, number in found.items():
+        counts[word if word in counts else OTHER] += number
+    return counts

@@ -1,0 +1,113 @@
+"""A small HTTP server beside the actor: `/metrics` for Prometheus, `/healthz` for whoever supervises it."""
+
+import socket
+import threading
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+
+from actor_client.exits import ActorError, ExitCode
+from actor_client.metrics import CONTENT_TYPE
+
+# A client that sends nothing for so long is cut off.
+REQUEST_SECONDS: Final = 10.0
+_TEXT: Final = "text/plain; charset=utf-8"
+
+
+class MetricsServer:
+    """Answers GET in threads of its own until it is closed.
+
+    Args:
+        host: Where to listen.
+        port: 0 = any free one.
+        metrics: Makes the text of `/metrics`.
+        is_well: What `/healthz` says: 200 or 503.
+        may_move: Takes any free port if `port` is taken.
+
+    Attributes:
+        port: Where it listens.
+
+    Raises:
+        ActorError: It cannot listen there (PORT_IN_USE).
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        metrics: Callable[[], bytes],
+        is_well: Callable[[], bool],
+        may_move: bool = False,
+    ) -> None:
+        self._server = _listen(host, port, _handler(metrics, is_well), may_move=may_move)
+        self.port: int = self._server.server_address[1]
+        self._thread = threading.Thread(target=self._server.serve_forever, name="rollcast-metrics", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stops answering and gives the port back."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _handler(metrics: Callable[[], bytes], is_well: Callable[[], bool]) -> type[BaseHTTPRequestHandler]:
+    """Returns the class that answers requests; the standard library wants one a server."""
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = REQUEST_SECONDS
+        server_version = "rollcast"
+        sys_version = ""
+
+        def do_GET(self) -> None:
+            """Answers."""
+            path = self.path.partition("?")[0]
+            if path == "/metrics":
+                self._answer(HTTPStatus.OK, CONTENT_TYPE, metrics())
+            elif path == "/healthz":
+                good = is_well()
+                status = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
+                self._answer(status, _TEXT, b"stepping\n" if good else b"stuck\n")
+            else:
+                self._answer(HTTPStatus.NOT_FOUND, _TEXT, b"there are /metrics and /healthz\n")
+
+        def log_message(self, *_: Any) -> None:
+            """Says nothing: a line a scrape would drown the actor's own."""
+
+        def _answer(self, status: HTTPStatus, kind: str, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    return Handler
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    allow_reuse_port = False
+
+    def handle_error(self, *_: Any) -> None:
+        """Says nothing of clients that went away; what a scrape lacks, Prometheus shows."""
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
+
+
+def _listen(host: str, port: int, handler: type[BaseHTTPRequestHandler], *, may_move: bool) -> ThreadingHTTPServer:
+    kind = _Server6 if ":" in host else _Server
+    try:
+        return kind((host, port), handler)
+    except OSError as error:
+        if may_move and port:
+            return _listen(host, 0, handler, may_move=False)
+        shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        raise ActorError(
+            ExitCode.PORT_IN_USE,
+            f"cannot serve metrics on {shown} ({error.strerror or error}): choose another --metrics-address (port 0 "
+            "takes any free port), or switch them off with --metrics-address off",
+        ) from None

@@ -27,13 +27,13 @@ class ExitCode(enum.IntEnum):
     BAD_CHECKPOINT = 15, "a checkpoint cannot be read or does not match the run file"
 
     PORT_IN_USE = 20, "an address to listen on is taken or not allowed"
-    UNREACHABLE = 21, "the learner did not answer"
+    UNREACHABLE = 21, "the learner did not answer, or does not serve"
 
-    PROTOCOL_MISMATCH = 30, "the other side speaks another version of the protocol"
+    PROTOCOL_MISMATCH = 30, "the other side answers, but is no learner of this version of the protocol"
 
     TRAINER_FAILED = 40, "a trainer raised an error; the last checkpoint is kept"
     POLICY_CHECK_FAILED = 41, "the exported policy does not compute what the trained one computes"
-    NOT_SAVED = 43, "the run is over, but its last checkpoint, its model or its summary could not be written"
+    NOT_SAVED = 43, "something is not on the disk: save's checkpoint, or a run's last checkpoint, model or summary"
 
     INTERRUPTED = 130, "a signal ended the learner at once: while it started, or a third one while it stopped"
 

@@ -11,7 +11,7 @@ from typing import Self
 import grpc
 from google.protobuf.json_format import MessageToDict
 from rollcast.channels import channel_options
-from rollcast.errors import from_rpc_error
+from rollcast.errors import WireError, from_rpc_error
 from rollcast.limits import MAX_CHUNK_BYTES
 from rollcast.v1 import control_pb2, control_pb2_grpc, session_pb2
 
@@ -20,12 +20,14 @@ from learner.observe.address import ADDRESS_FILE, read_addresses
 
 CALL_SECONDS = 5.0
 SAVE_SECONDS = 120.0
+_NOT_SAVED = frozenset({"CHECKPOINT_FAILED", "CHECKPOINT_LATE", "NOTHING_TO_SAVE"})
 
 
 class Operator:
     """Calls of the ControlService at one address; use it in a `with` block.
 
-    Every method raises UserError (UNREACHABLE) if the learner does not answer.
+    Every method raises UserError: UNREACHABLE if the learner does not answer or cannot do it, PROTOCOL_MISMATCH if who
+    answers is no learner, NOT_SAVED if there is no checkpoint.
     """
 
     def __init__(self, address: str) -> None:
@@ -64,7 +66,7 @@ class Operator:
             text = f"the learner at {self.address} did not do it: {cause}"
             if cause.code is grpc.StatusCode.UNAVAILABLE and not cause.reason:  # from gRPC itself, not from a learner
                 text = f"no learner answers at {self.address}; if it was killed, start it again with --resume"
-            raise UserError(ExitCode.UNREACHABLE, text) from None
+            raise UserError(_exit_code(cause), text) from None
 
     def status(self) -> control_pb2.StatusResponse:
         """Returns the state of the run."""
@@ -89,6 +91,12 @@ class Operator:
     def accepts_actors(self) -> bool:
         """Says whether the run waits or trains, as against paused, draining or failed."""
         return self.status().state in {control_pb2.RUN_STATE_WAITING, control_pb2.RUN_STATE_TRAINING}
+
+
+def _exit_code(cause: WireError) -> ExitCode:
+    if cause.reason in _NOT_SAVED:
+        return ExitCode.NOT_SAVED
+    return ExitCode.PROTOCOL_MISMATCH if cause.code is grpc.StatusCode.UNIMPLEMENTED else ExitCode.UNREACHABLE
 
 
 def status_document(status: control_pb2.StatusResponse) -> str:

@@ -61,7 +61,22 @@ async def test_what_the_learner_refuses_is_told() -> None:
         learner.hooks.error = CheckpointFailed("the disk is full")
         with pytest.raises(UserError, match="the disk is full") as caught:
             await call(learner, Operator.save_checkpoint)
-        assert caught.value.exit_code is ExitCode.UNREACHABLE
+        assert caught.value.exit_code is ExitCode.NOT_SAVED
+
+
+@async_test
+async def test_a_port_that_is_not_for_operators() -> None:
+    """The address where actors connect answers, but not to operators."""
+    async with running() as learner:
+        address = f"127.0.0.1:{learner.server.port}"
+
+        def use() -> None:
+            with Operator(address) as operator:
+                operator.pause()
+
+        with pytest.raises(UserError, match=address) as caught:
+            await asyncio.to_thread(use)
+        assert caught.value.exit_code is ExitCode.PROTOCOL_MISMATCH
 
 
 def test_a_learner_that_is_not_there() -> None:

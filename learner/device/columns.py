@@ -13,15 +13,14 @@ import numpy as np
 import torch
 from rollcast.specs import BehaviorSpec
 
+from learner.ingest.ring_size import stored_type
+
 ACTION_MASK = "action_mask"
 CONTINUOUS_ACTION = "continuous_action"
 DISCRETE_ACTION = "discrete_action"
 LOG_PROB = "log_prob"
 REWARD = "reward"
 VERSION = "version"
-
-# torch cannot index, or not store, some types of the wire; the network casts to float32 anyway.
-_STORED_AS = {"bool": "uint8", "uint16": "int32", "uint32": "int64", "float64": "float32", "float16": "float32"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +79,7 @@ def on_policy_columns(spec: BehaviorSpec) -> tuple[RingColumn, ...]:
 
 def stored_dtype(dtype: np.dtype[np.generic]) -> torch.dtype:
     """Returns the type in which values of a wire type are kept in the ring."""
-    name = _STORED_AS.get(dtype.name, dtype.name)
-    found = getattr(torch, name)
+    found = getattr(torch, stored_type(dtype))
     if not isinstance(found, torch.dtype):
         raise TypeError(f"torch has no type for {dtype.name}")
     return found

@@ -15,7 +15,9 @@ from rollcast.v1 import spec_pb2
 
 from learner.exits import UserError
 from learner.ingest.ledger import Ledger
+from learner.ingest.memory import available_bytes
 from learner.ingest.queue import TrajectoryQueue
+from learner.ingest.trainable import check_footprint, check_pictures, chunk_steps, footprint
 from learner.ingest.wakeup import Wakeup
 from learner.settings.names import name_problem
 from learner.settings.run import RunOptions
@@ -95,6 +97,7 @@ class BehaviorTable:
         self._by_name: dict[str, Behavior] = {}
         self._untaken: list[Behavior] = []
         self._restored = 0
+        self._limit_bytes = self.service.max_training_bytes or available_bytes() // 2
 
     @property
     def service(self) -> ServiceSettings:
@@ -119,6 +122,7 @@ class BehaviorTable:
             SpecMismatch: another actor declared it differently; both sides are in the metadata.
             StepTooLarge: one step does not fit the largest chunk.
             RingTooSmall: the ring on the training device cannot hold an update and what runs ahead of it.
+            Untrainable: its pictures are too small for their encoder, or memory does not suffice.
             BadSpec: the name or the team cannot be used.
         """
         if team < 0:
@@ -129,9 +133,10 @@ class BehaviorTable:
             if behavior is not None:
                 _check_same(behavior.spec, spec)
             self._check_step(spec)  # a known one too: after a restart the run file may allow smaller chunks
-            self._check_ring(spec, settings, agents)
+            self._check_ring(spec, settings, max(1, agents))
             if behavior is not None:
                 return behavior
+            self._check_trainable(spec, settings)
             if len(self._behaviors) >= MAX_BEHAVIORS:
                 raise UnknownBehavior(f"the run has {MAX_BEHAVIORS} behaviors already, the most there may be")
             behavior = self._add(spec, settings)
@@ -251,15 +256,21 @@ class BehaviorTable:
         if ring_steps is None:
             return  # the trainer makes its ring large enough
         buffer_size = settings.hyperparameters.buffer_size
-        chunk_steps = self.service.max_chunk_steps or -(-self.service.target_chunk_bytes // spec.step_bytes)
-        need = 2 * buffer_size + agents * settings.time_horizon + chunk_steps
+        chunk = chunk_steps(spec, self.service)
+        need = 2 * buffer_size + agents * settings.time_horizon + chunk
         if ring_steps < need:
             raise RingTooSmall(
                 f"{spec.name} needs a ring of {need} steps (2 * buffer_size {buffer_size} + {agents} agents * "
-                f"time_horizon {settings.time_horizon} + a chunk of {chunk_steps}), and rollcast.device_ring_steps is "
+                f"time_horizon {settings.time_horizon} + a chunk of {chunk}), and rollcast.device_ring_steps is "
                 f"{ring_steps}: raise it, or lower buffer_size, time_horizon or the number of agents",
                 metadata={"behavior": spec.name, "ring_steps": str(ring_steps), "needed_steps": str(need)},
             )
+
+    def _check_trainable(self, spec: BehaviorSpec, settings: TrainerSettings) -> None:
+        check_pictures(spec, settings.network_settings)
+        found = footprint(spec, settings, self.service)
+        taken_bytes = sum(footprint(b.spec, b.settings, self.service).total_bytes for b in self._behaviors)
+        check_footprint(spec, found, taken_bytes=taken_bytes, limit_bytes=self._limit_bytes)
 
 
 def max_policy_lag(settings: TrainerSettings, service: ServiceSettings) -> int:

@@ -7,10 +7,15 @@ from rollcast.specs import ImageLayout, ObservationSpec
 from torch import Tensor, nn
 
 from learner.exits import ExitCode, UserError
+from learner.ingest.pictures import (
+    CONVOLUTIONS,
+    RESIDUAL_CHANNELS,
+    RESIDUAL_POOL,
+    encoded_size,
+    picture_fault,
+    picture_size,
+)
 from learner.networks.initializers import Initializer
-
-MIN_SIDE_PIXELS = {"simple": 20, "nature_cnn": 36, "resnet": 15, "match3": 5, "fully_connected": 1}
-"""The smallest height and width each tower accepts."""
 
 
 class ImageEncoder(nn.Module):
@@ -29,21 +34,14 @@ class ImageEncoder(nn.Module):
     def __init__(self, spec: ObservationSpec, kind: str, size: int, initializer: Initializer) -> None:
         super().__init__()
         self._channels_first = spec.layout == ImageLayout.CHW
-        height, width, channels = spec.shape
-        if self._channels_first:
-            channels, height, width = spec.shape
-        if min(height, width) < MIN_SIDE_PIXELS[kind]:
-            raise UserError(
-                ExitCode.RUN_FILE,
-                f"observation {spec.name!r} is {height}x{width} pixels; vis_encode_type {kind} needs at least "
-                f"{MIN_SIDE_PIXELS[kind]} a side: choose a smaller one (fully_connected takes any size)",
-            )
+        _, _, channels = picture_size(spec)
+        fault = picture_fault(spec, kind)
+        if fault is not None:
+            raise UserError(ExitCode.RUN_FILE, fault)
         self.size = size
         self._factor = 1.0 / spec.scale if spec.scale else 1.0
         self.tower = _tower(kind, channels, initializer)
-        with torch.no_grad():
-            flat = self.tower(torch.zeros(1, channels, height, width)).shape[1]
-        self.dense = initializer.linear(flat, size, initializer.gains.hidden)
+        self.dense = initializer.linear(encoded_size(spec, kind), size, initializer.gains.hidden)
         self.activation = nn.ReLU() if kind == "resnet" else nn.LeakyReLU()
 
     def forward(self, observation: Tensor) -> Tensor:
@@ -77,15 +75,8 @@ class _Residual(nn.Module):
 def _tower(kind: str, channels: int, initializer: Initializer) -> nn.Sequential:
     if kind == "resnet":
         return _residual_tower(channels, initializer)
-    # (output channels, kernel, stride) of each convolution
-    convolutions = {
-        "simple": ((16, 8, 4), (32, 4, 2)),
-        "nature_cnn": ((32, 8, 4), (64, 4, 2), (64, 3, 1)),
-        "match3": ((35, 3, 1), (144, 3, 1)),
-        "fully_connected": (),
-    }[kind]
     layers: list[nn.Module] = []
-    for outputs, kernel, stride in convolutions:
+    for outputs, kernel, stride in CONVOLUTIONS[kind]:
         layers += [initializer.conv(channels, outputs, kernel, stride), nn.LeakyReLU()]
         channels = outputs
     return nn.Sequential(*layers, nn.Flatten())
@@ -93,10 +84,10 @@ def _tower(kind: str, channels: int, initializer: Initializer) -> nn.Sequential:
 
 def _residual_tower(channels: int, initializer: Initializer) -> nn.Sequential:
     layers: list[nn.Module] = []
-    for outputs in (16, 32, 32):
+    for outputs in RESIDUAL_CHANNELS:
         layers += [
             initializer.conv(channels, outputs, 3, padding=1),
-            nn.MaxPool2d(3, stride=2),
+            nn.MaxPool2d(*RESIDUAL_POOL),
             _Residual(outputs, initializer),
             _Residual(outputs, initializer),
         ]

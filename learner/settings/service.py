@@ -93,6 +93,9 @@ class ServiceSettings(SettingsModel):
     device_ring_steps: PositiveWhole | None = Field(
         default=None, description="steps the ring on the training device holds; null is the trainer's"
     )
+    max_training_bytes: PositiveBytes | None = Field(
+        default=None, description="memory that rings and networks may take; null is half of what is free at the start"
+    )
 
     checkpoint_seconds: PositiveReal = Field(default=60.0, description="time between recovery checkpoints")
     target_return: Real | None = Field(default=None, description="stop once the mean return reaches this")

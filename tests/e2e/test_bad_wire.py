@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
+from rollcast.enums import ImageLayout, ObservationKind
 from rollcast.limits import MAX_CHUNK_BYTES
+from rollcast.specs import ObservationSpec
 from rollcast.trajectories import encode_chunk
 from rollcast.v1 import trajectory_pb2
 
 from tests.e2e.books import by_reason
 from tests.e2e.processes import LearnerProcess, processes_in
 from tests.e2e.runs import small, write_run
-from tests.learner.service.harness import Actor, Upload, async_test, read_policy
+from tests.learner.service.harness import Actor, Upload, async_test, failure, read_policy
 from tests.learner.service.samples import make_chunk, make_spec
 
 NAME = "Raw"
@@ -119,6 +123,27 @@ async def test_rows_under_versions_that_cannot_be_are_refused(raw_learner: Learn
         assert str(2**63 + 5) in error.message
         await actor.close()
     assert raw_learner.is_running
+
+
+@async_test
+async def test_what_cannot_be_trained_is_refused_and_the_learner_goes_on(tmp_path: Path) -> None:
+    """A picture that its encoder cannot take and a ring beyond all memory cost their actors, not the run."""
+    big = small(hyperparameters={"batch_size": 64, "buffer_size": 10_240})
+    with processes_in(tmp_path) as started:
+        run = write_run(tmp_path, {"Small": small(), "Big": big, NAME: small()}, max_training_bytes=2**30)
+        learner = started.learner(run)
+        pixels = ObservationSpec(
+            "pixels", np.dtype(np.uint8), (10, 12, 3), ObservationKind.IMAGE, layout=ImageLayout.HWC
+        )
+        async with _actor(learner, "untrainable") as actor:
+            await actor.open()
+            for spec in (replace(make_spec("Small"), observations=(pixels,)), make_spec("Big", size=500_000)):
+                error = await failure(actor.declare(spec))
+                assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "UNTRAINABLE")
+            await actor.declare(make_spec(NAME))
+            await _see_policy(actor)
+        assert learner.is_running
+        assert "Traceback" not in learner.err()
 
 
 async def _send_raw(actor: Actor, make: Callable[[], bytes]) -> Any:

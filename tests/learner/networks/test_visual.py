@@ -9,8 +9,9 @@ import torch
 from rollcast.enums import ImageLayout
 
 from learner.exits import ExitCode, UserError
+from learner.ingest.pictures import MIN_SIDE_PIXELS, encoded_size
 from learner.networks.initializers import Initializer
-from learner.networks.visual import MIN_SIDE_PIXELS, ImageEncoder
+from learner.networks.visual import ImageEncoder
 from tests.learner.networks.specs import image
 
 
@@ -29,6 +30,17 @@ def test_every_tower_takes_its_smallest_picture(kind: str) -> None:
         with pytest.raises(UserError, match=rf"{side - 1}x{side} pixels.*at least {side} a side") as caught:
             make_encoder(kind, shape=(side - 1, side, 3))
         assert caught.value.exit_code is ExitCode.RUN_FILE
+
+
+@pytest.mark.parametrize("kind", sorted(MIN_SIDE_PIXELS))
+@pytest.mark.parametrize("layout", [ImageLayout.HWC, ImageLayout.CHW])
+def test_towers_make_as_many_numbers_as_was_computed(kind: str, layout: ImageLayout) -> None:
+    """The size behind a tower follows from the size of the picture, whatever its sides and layout."""
+    for height, width in ((36, 36), (37, 52), (84, 63)):
+        shape = (2, height, width) if layout == ImageLayout.CHW else (height, width, 2)
+        encoder = make_encoder(kind, shape=shape, layout=layout)
+        pixels = torch.zeros(1, 2, height, width)
+        assert encoder.tower(pixels).shape[1] == encoded_size(image(shape=shape, layout=layout), kind)
 
 
 def test_layouts_agree() -> None:

@@ -1,0 +1,60 @@
+"""What the encoders of pictures make of a size: plain arithmetic, for the networks and for the check of a declaration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from rollcast.enums import ImageLayout
+from rollcast.specs import ObservationSpec
+
+MIN_SIDE_PIXELS: Final[Mapping[str, int]] = MappingProxyType(
+    {"simple": 20, "nature_cnn": 36, "resnet": 15, "match3": 5, "fully_connected": 1}
+)
+"""The smallest height and width each tower accepts."""
+
+CONVOLUTIONS: Final[Mapping[str, tuple[tuple[int, int, int], ...]]] = MappingProxyType(
+    {
+        "simple": ((16, 8, 4), (32, 4, 2)),
+        "nature_cnn": ((32, 8, 4), (64, 4, 2), (64, 3, 1)),
+        "match3": ((35, 3, 1), (144, 3, 1)),
+        "fully_connected": (),
+    }
+)
+"""Output channels, kernel and stride of each convolution of the plain towers."""
+
+RESIDUAL_CHANNELS: Final = (16, 32, 32)
+"""Of the stages of resnet; each ends in a pooling of `RESIDUAL_POOL` (kernel, stride)."""
+RESIDUAL_POOL: Final = (3, 2)
+
+
+def picture_size(spec: ObservationSpec) -> tuple[int, int, int]:
+    """Returns height, width and channels of a picture of either layout."""
+    first, second, third = spec.shape
+    return (second, third, first) if spec.layout == ImageLayout.CHW else (first, second, third)
+
+
+def picture_fault(spec: ObservationSpec, kind: str) -> str | None:
+    """Says why a tower cannot take a picture, and what to do; None if it can."""
+    height, width, _ = picture_size(spec)
+    least = MIN_SIDE_PIXELS[kind]
+    if min(height, width) >= least:
+        return None
+    return (
+        f"observation {spec.name!r} is {height}x{width} pixels; vis_encode_type {kind} needs at least "
+        f"{least} a side: choose a smaller one (fully_connected takes any size)"
+    )
+
+
+def encoded_size(spec: ObservationSpec, kind: str) -> int:
+    """Returns how many numbers a tower makes of a picture that it can take, before its linear layer."""
+    height, width, channels = picture_size(spec)
+    if kind == "resnet":
+        stages = tuple((outputs, *RESIDUAL_POOL) for outputs in RESIDUAL_CHANNELS)
+    else:
+        stages = CONVOLUTIONS[kind]
+    for outputs, kernel, stride in stages:
+        height, width = ((side - kernel) // stride + 1 for side in (height, width))
+        channels = outputs
+    return height * width * channels

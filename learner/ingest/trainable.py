@@ -1,0 +1,121 @@
+"""Whether a declared behavior can be trained here: refused at its declaration, it costs one actor and not the run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from rollcast.enums import ObservationKind
+from rollcast.errors import Untrainable
+from rollcast.limits import MAX_POLICY_BYTES
+from rollcast.specs import BehaviorSpec, ObservationSpec
+
+from learner.ingest.pictures import encoded_size, picture_fault
+from learner.ingest.ring_size import on_policy_row_bytes, ring_size
+from learner.settings.network import NetworkSettings
+from learner.settings.service import ServiceSettings
+from learner.settings.trainer import TrainerSettings
+
+_COPIES: Final = 8
+"""Of the first layer while it is trained: actor and critic, each with its gradient and two moments of Adam."""
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Memory that training a behavior takes from the start, in bytes.
+
+    Attributes:
+        ring_rows: of its ring.
+        row_bytes: of each.
+        policy_bytes: parameters between the observations and the first layer; all others are few beside them, or the
+            run file's own.
+    """
+
+    ring_rows: int
+    row_bytes: int
+    policy_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """Ring and networks."""
+        return self.ring_rows * self.row_bytes + _COPIES * self.policy_bytes
+
+
+def footprint(spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSettings) -> Footprint:
+    """Estimates what training a behavior takes; every picture must have passed `check_pictures`."""
+    row_bytes = on_policy_row_bytes(spec)
+    size = ring_size(
+        row_bytes,
+        ring_steps=service.device_ring_steps,
+        buffer_size=settings.hyperparameters.buffer_size,
+        time_horizon=settings.time_horizon,
+        chunk_steps=chunk_steps(spec, service),
+    )
+    network = settings.network_settings
+    inputs = sum(_inputs(observation, network) for observation in spec.observations)
+    outputs = spec.action.mask_size + spec.action.continuous_size
+    return Footprint(size.capacity_rows, row_bytes, 4 * network.hidden_units * (inputs + outputs))
+
+
+def chunk_steps(spec: BehaviorSpec, service: ServiceSettings) -> int:
+    """Returns the steps of a full chunk."""
+    return service.max_chunk_steps or -(-service.target_chunk_bytes // spec.step_bytes)
+
+
+def check_pictures(spec: BehaviorSpec, network: NetworkSettings) -> None:
+    """Refuses pictures that are too small for the encoder of the run file.
+
+    Raises:
+        Untrainable: one is.
+    """
+    for observation in spec.observations:
+        fault = picture_fault(observation, network.vis_encode_type) if _is_picture(observation) else None
+        if fault is not None:
+            raise Untrainable(
+                f"{spec.name}: {fault}", metadata={"behavior": spec.name, "observation": observation.name}
+            )
+
+
+def check_footprint(spec: BehaviorSpec, found: Footprint, *, taken_bytes: int, limit_bytes: int) -> None:
+    """Refuses a behavior that takes more memory than there is.
+
+    Args:
+        spec: the behavior.
+        found: what it takes.
+        taken_bytes: by the other behaviors of the run.
+        limit_bytes: all behaviors together.
+
+    Raises:
+        Untrainable: its policy is larger than actors take, or memory does not suffice.
+    """
+    if found.policy_bytes > MAX_POLICY_BYTES:
+        raise Untrainable(
+            f"the policy of {spec.name} would have more than {found.policy_bytes} bytes; actors take at most "
+            f"{MAX_POLICY_BYTES}: lower hidden_units, or send smaller observations",
+            metadata={"behavior": spec.name, "policy_bytes": str(found.policy_bytes)},
+        )
+    if taken_bytes + found.total_bytes > limit_bytes:
+        others = f" beside {taken_bytes} of other behaviors" if taken_bytes else ""
+        raise Untrainable(
+            f"training {spec.name} takes {found.total_bytes} bytes{others} (a ring of {found.ring_rows} rows of "
+            f"{found.row_bytes} bytes, and its networks), and rollcast.max_training_bytes is {limit_bytes} (half of what "
+            "was free at the start, if the run file does not say): lower buffer_size or time_horizon, send smaller "
+            "observations, or raise it",
+            metadata={
+                "behavior": spec.name,
+                "needed_bytes": str(taken_bytes + found.total_bytes),
+                "max_training_bytes": str(limit_bytes),
+            },
+        )
+
+
+def _is_picture(observation: ObservationSpec) -> bool:
+    return observation.kind is ObservationKind.IMAGE and len(observation.shape) == 3
+
+
+def _inputs(observation: ObservationSpec, network: NetworkSettings) -> int:
+    if _is_picture(observation):
+        return encoded_size(observation, network.vis_encode_type)
+    if observation.kind is ObservationKind.CATEGORICAL:
+        return sum(observation.categories)
+    return observation.size

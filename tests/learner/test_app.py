@@ -261,3 +261,32 @@ def test_an_update_that_fails_while_the_run_ends(tmp_path: Path, monkeypatch: py
     assert serve(load(tmp_path, resume="true", max_wall_seconds="0.5")) == ExitCode.TRAINER_FAILED
     assert summary(tmp_path)["stop_reason"] == "trainer_failed"
     assert state.read_bytes() == before
+
+
+@pytest.mark.parametrize("where", ["build", "advance", "after_turn"])
+@pytest.mark.parametrize("error", [UserError(ExitCode.POLICY_CHECK_FAILED, "said to people"), MemoryError("no room")])
+def test_whatever_ends_a_trainer_is_an_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], where: str, error: Exception
+) -> None:
+    """JSON logs have one line for it, wherever in the trainers' thread it came from, and the code is that of the error."""
+    keep_a_run(tmp_path)
+
+    def fail(*_arguments: object) -> bool:
+        raise error
+
+    targets = {
+        "build": "learner.training.TrainerFactory.build",
+        "advance": "learner.trainers.ppo.trainer.PPOTrainer.advance",
+        "after_turn": "learner.recovery.CheckpointKeeper.save_if_due",
+    }
+    monkeypatch.setattr(targets[where], fail)
+    loaded = load(tmp_path, resume="true", max_wall_seconds=str(SECONDS), log_format="json")
+    if isinstance(error, UserError):
+        with pytest.raises(UserError, match="said to people"):
+            serve(loaded)
+    else:
+        assert serve(loaded) == ExitCode.TRAINER_FAILED
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines() if line.startswith("{")]
+    (event,) = [line for line in lines if line["event"] == "trainer_failed"]
+    assert event["error"] == str(error)
+    assert summary(tmp_path)["stop_reason"] == "trainer_failed"

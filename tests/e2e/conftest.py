@@ -13,7 +13,10 @@ from tests.e2e.runs import small, write_run
 NORMALIZED = {"network_settings": {"hidden_units": 32, "num_layers": 2, "normalize": True}}
 SHARED_BEHAVIORS = {
     **{name: small(**NORMALIZED) for name in ("Discrete", "Continuous", "Hybrid")},
-    **{name: small() for name in ("Equal", "Killed", "Vector", "Leaving", "Early", "Late", "Mismatch", "Raising")},
+    **{
+        name: small()
+        for name in ("Equal", "Killed", "Vector", "Leaving", "Early", "Late", "Mismatch", "Raising", "Returning")
+    },
 }
 
 

@@ -43,6 +43,34 @@ def test_an_environment_that_fails_at_each_step(shared_learner: LearnerProcess, 
     assert shared_learner.events("actor_left")[-1]["reason"] == "environment_failed"
 
 
+def test_an_environment_that_cannot_be_made_for_a_while(
+    shared_learner: LearnerProcess, processes: Processes, tmp_path: Path
+) -> None:
+    """A simulator that fails, and whose port is busy at the next two attempts, costs its open steps and no more."""
+    arguments = ("--behavior", "Returning", "--max-env-failures", "5")
+    kwargs = json.dumps({"folder": str(_made(tmp_path)), "made_after": 2})
+    actor = processes.actor(shared_learner.address, toys.named("returning"), *arguments, "--env-kwargs", kwargs)
+    shared_learner.wait_for_version("Returning", 2, actor)
+    assert [line["in_row"] for line in actor.events("environment_failed")] == [1]
+    assert len(list((tmp_path / "made").iterdir())) == 4
+
+
+def test_an_environment_that_comes_back_with_masks(
+    shared_learner: LearnerProcess, processes: Processes, tmp_path: Path
+) -> None:
+    """What is no longer what the run began with is not recorded: the actor ends with 40 and says what differs."""
+    arguments = ("--behavior", "Returning", "--log-format", "console")
+    kwargs = json.dumps({"folder": str(_made(tmp_path)), "made_after": 0, "masked": True})
+    actor = processes.actor(shared_learner.address, toys.named("returning"), *arguments, "--env-kwargs", kwargs)
+    assert "made anew, it has action masks, which the first one had not" in actor.fails_with(40)
+    assert shared_learner.behavior("Returning").log_prob_error_max < 1e-4
+
+
+def _made(folder: Path) -> Path:
+    (folder / "made").mkdir()
+    return folder / "made"
+
+
 def test_a_learner_that_does_not_answer(processes: Processes) -> None:
     """With --connect-timeout the actor gives up with 20, and names address and next step."""
     arguments = ("--connect-timeout", "1", "--log-format", "console")

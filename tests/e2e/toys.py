@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from tests.actor_client.envs.toys import Toy
+from tests.actor_client.envs.toys import Masked, Toy
 
 MODULE = "tests.e2e.toys"
 
@@ -74,6 +74,24 @@ def raising_when_made() -> Toy:
 def raising_at_steps() -> Toy:
     """Can be made and reset, and never stepped."""
     return Toy(step_fails=tuple(range(100)))
+
+
+def returning(folder: str, made_after: int, masked: bool = False) -> Toy:
+    """Fails amid its steps the first time, cannot be made for a while, and then is well, or has masks that it had not.
+
+    Args:
+        folder: where each call leaves a file, so that the next one knows.
+        made_after: calls that raise.
+        masked: whether the last one has masks.
+    """
+    calls = len(list(Path(folder).iterdir()))
+    Path(folder, str(calls)).touch()
+    if 0 < calls <= made_after:
+        raise OSError("the simulator's port is busy")
+    choices = spaces.Discrete(3, start=10)
+    if masked and calls:
+        return Masked()
+    return Toy(action_space=choices, step_fails=() if calls else (300,))
 
 
 class Recording(gymnasium.Env[Any, Any]):

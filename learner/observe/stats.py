@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import math
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ log = structlog.get_logger(__name__)
 
 MAX_KEYS = 1000
 """Keys of one category between two writes; environments name keys too, and must not be able to fill the memory."""
+TOLD_AGAIN_SECONDS = 60.0
+"""Between two lines about one writer that fails."""
 MAX_HISTOGRAM_VALUES = 10_000
 """Newest values kept for a histogram; mean, spread and count are over all of them."""
 
@@ -89,18 +92,23 @@ class StatsReporter:
     """Collects the statistics of one category (a behavior) and hands them to writers.
 
     Thread-safe and cheap: adding a number is a few float operations under a lock. A writer that fails (a full disk) is
-    told of once, and tried again with what comes next; statistics never end a training. The writers belong to whoever
-    made them, and are closed there.
+    told of, once a minute at most, and tried again with what comes next; statistics never end a training. The writers
+    belong to whoever made them, and are closed there.
 
     Args:
         category: the behavior's name.
         writers: where summaries go.
+        clock: monotonic seconds.
     """
 
-    def __init__(self, category: str, writers: Sequence[StatsWriter] = ()) -> None:
+    def __init__(
+        self, category: str, writers: Sequence[StatsWriter] = (), clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.category = category
         self._writers = list(writers)
-        self._failing: set[int] = set()  # places in _writers
+        self._failing: dict[int, bool] = {}  # places in _writers; whether it was told
+        self._told_at: dict[int, float] = {}
+        self._clock = clock
         self._lock = threading.Lock()
         self._stats: dict[str, _Accumulator] = {}
         self._warned_of_keys = False
@@ -170,13 +178,17 @@ class StatsReporter:
             except OSError as error:
                 self._note_failure(place, error)
             else:
-                if place in self._failing:
-                    self._failing.remove(place)
+                if self._failing.pop(place, False):
                     log.info("stats_written_again", writer=type(writer).__name__, category=self.category)
 
     def _note_failure(self, place: int, error: OSError) -> None:
-        if place not in self._failing:
-            self._failing.add(place)
+        if place in self._failing:
+            return
+        # A disk at its edge takes one thing and refuses the next.
+        now = self._clock()
+        self._failing[place] = now - self._told_at.get(place, -math.inf) >= TOLD_AGAIN_SECONDS
+        if self._failing[place]:
+            self._told_at[place] = now
             log.warning(
                 "stats_not_written",
                 writer=type(self._writers[place]).__name__,

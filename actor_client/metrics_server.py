@@ -12,6 +12,8 @@ from actor_client.metrics import CONTENT_TYPE
 
 # A client that sends nothing for so long is cut off.
 REQUEST_SECONDS: Final = 10.0
+# How often the thread looks whether it shall end, and so how long closing takes.
+CLOSE_SECONDS: Final = 0.2
 _TEXT: Final = "text/plain; charset=utf-8"
 
 
@@ -43,7 +45,9 @@ class MetricsServer:
     ) -> None:
         self._server = _listen(host, port, _handler(metrics, is_well), may_move=may_move)
         self.port: int = self._server.server_address[1]
-        self._thread = threading.Thread(target=self._server.serve_forever, name="rollcast-metrics", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(CLOSE_SECONDS,), name="rollcast-metrics", daemon=True
+        )
         self._thread.start()
 
     def close(self) -> None:

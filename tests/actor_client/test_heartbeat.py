@@ -1,0 +1,78 @@
+"""The sign of life of the stepping thread, and its check."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from actor_client.exits import ActorError, ExitCode
+from actor_client.heartbeat import INTERVAL_SECONDS, Heartbeat, check
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        """Returns monotonic seconds."""
+        return self.now
+
+
+def test_beats_touch_the_file_now_and_then(tmp_path: Path) -> None:
+    """The file is made at once; later beats touch it at most every interval."""
+    clock, path = Clock(), tmp_path / "heartbeat"
+    heartbeat = Heartbeat(path, clock)
+    assert path.exists()
+    heartbeat.beat()
+    os.utime(path, (0, 0))
+    clock.now += INTERVAL_SECONDS / 2
+    heartbeat.beat()
+    assert path.stat().st_mtime == 0
+    clock.now += INTERVAL_SECONDS / 2
+    heartbeat.beat()
+    assert path.stat().st_mtime > 0
+
+
+def test_the_age_is_known_without_a_file() -> None:
+    """`/healthz` needs no file."""
+    clock = Clock()
+    heartbeat = Heartbeat(clock=clock)
+    clock.now += 30
+    assert heartbeat.age_seconds == 30
+    heartbeat.beat()
+    assert heartbeat.age_seconds == 0
+
+
+def test_a_file_that_cannot_be_written_ends_the_start(tmp_path: Path) -> None:
+    """The error names the flag and the file."""
+    with pytest.raises(ActorError, match=r"--heartbeat-file .*missing") as caught:
+        Heartbeat(tmp_path / "missing" / "heartbeat")
+    assert caught.value.exit_code is ExitCode.USAGE
+
+
+def test_a_folder_that_disappears_stops_nobody(tmp_path: Path) -> None:
+    """A disk that fails later is no reason to end; the check sees that the file is missing."""
+    clock, path = Clock(), tmp_path / "folder" / "heartbeat"
+    path.parent.mkdir()
+    heartbeat = Heartbeat(path, clock)
+    path.unlink()
+    path.parent.rmdir()
+    clock.now += INTERVAL_SECONDS
+    heartbeat.beat()
+    with pytest.raises(ActorError) as caught:
+        check(path, 10)
+    assert caught.value.exit_code is ExitCode.STUCK
+
+
+def test_a_young_file_is_well_and_an_old_one_is_not(tmp_path: Path) -> None:
+    """The age that is allowed is the caller's to say; the error says how old the last beat is."""
+    path = tmp_path / "heartbeat"
+    Heartbeat(path)
+    assert "alive" in check(path, 60)
+    os.utime(path, (time.time() - 100, time.time() - 100))
+    with pytest.raises(ActorError, match=r"10\d\.\d s ago; at most 60 s") as caught:
+        check(path, 60)
+    assert caught.value.exit_code is ExitCode.STUCK

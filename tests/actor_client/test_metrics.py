@@ -1,0 +1,224 @@
+"""The metrics of an actor, as Prometheus reads them, over real sockets."""
+
+import shutil
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from actor_client.connection.books import BooksView
+from actor_client.counts import (
+    OTHER,
+    RECONNECT_REASONS,
+    WAIT_REASONS,
+    ConnectionCounts,
+    RolloutCounts,
+    Tally,
+    count,
+)
+from actor_client.exits import ActorError, ExitCode
+from actor_client.metrics import ActorBuild, ActorMetrics, ActorSnapshot
+from actor_client.metrics_server import MetricsServer
+from tests.architecture.tree import ROOT
+
+BUILD = ActorBuild("0.1.0", "abc", "CartPole-v1")
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def samples(text: bytes) -> Samples:
+    """Returns every sample of an exposition by name and labels."""
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text.decode())
+        for sample in family.samples
+    }
+
+
+def of(snapshot: ActorSnapshot, name: str, **labels: str) -> float:
+    """Returns one sample of an actor."""
+    text = ActorMetrics(BUILD, lambda: snapshot).exposition()
+    return samples(text)[f"rollcast_actor_{name}", tuple(sorted(labels.items()))]
+
+
+def get(port: int, path: str) -> tuple[int, bytes]:
+    """Returns status and body of a request."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read()
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    """Closes what a test opened."""
+    with ExitStack() as stack:
+        yield stack
+
+
+def served(stack: ExitStack, port: int = 0, *, is_well: bool = True, may_move: bool = False) -> MetricsServer:
+    """Starts a server of an actor that did nothing yet."""
+    metrics = ActorMetrics(BUILD, ActorSnapshot)
+    server = MetricsServer("127.0.0.1", port, metrics=metrics.exposition, is_well=lambda: is_well, may_move=may_move)
+    stack.callback(server.close)
+    return server
+
+
+def test_a_scrape_has_everything(stack: ExitStack) -> None:
+    """The text comes over HTTP, can be parsed, and has the process's own metrics."""
+    status, body = get(served(stack).port, "/metrics")
+    names = {name for name, _ in samples(body)}
+    assert status == 200
+    assert {"rollcast_actor_env_steps_total", "process_cpu_seconds_total", "python_gc_collections_total"} <= names
+
+
+@pytest.mark.parametrize("path", ["/", "/metricsx", "/metrics/", "/healthz/x", "/../etc/passwd"])
+def test_other_paths_are_not_found(stack: ExitStack, path: str) -> None:
+    """A health check of a wrong path fails, as it shall."""
+    assert get(served(stack).port, path)[0] == 404
+
+
+@pytest.mark.parametrize(("is_well", "status"), [(True, 200), (False, 503)])
+def test_health_is_that_of_the_stepping_thread(stack: ExitStack, is_well: bool, status: int) -> None:
+    """`/healthz` tells an actor that is stuck from one that steps or waits."""
+    assert get(served(stack, is_well=is_well).port, "/healthz")[0] == status
+
+
+def test_a_query_does_not_matter(stack: ExitStack) -> None:
+    """Prometheus may add parameters to the path."""
+    assert get(served(stack).port, "/metrics?name=x")[0] == 200
+
+
+def test_two_actors_in_one_process(stack: ExitStack) -> None:
+    """Each has a registry and a port of its own."""
+    ports = {served(stack).port, served(stack).port}
+    assert len(ports) == 2
+    assert [get(port, "/metrics")[0] for port in ports] == [200, 200]
+
+
+def test_a_taken_port_that_was_asked_for_ends_the_actor(stack: ExitStack) -> None:
+    """The error names the address and what to do."""
+    taken = served(stack).port
+    with pytest.raises(ActorError, match=f"127.0.0.1:{taken}.*--metrics-address") as caught:
+        served(stack, taken)
+    assert caught.value.exit_code is ExitCode.PORT_IN_USE
+
+
+def test_a_taken_port_that_nobody_asked_for_is_replaced(stack: ExitStack) -> None:
+    """Two actors on one machine need no settings."""
+    taken = served(stack).port
+    assert served(stack, taken, may_move=True).port not in {0, taken}
+
+
+def test_an_address_of_another_machine_is_refused() -> None:
+    """An address that this machine does not have is an error with the same code."""
+    with pytest.raises(ActorError) as caught:
+        MetricsServer("192.0.2.1", 0, metrics=bytes, is_well=lambda: True)
+    assert caught.value.exit_code is ExitCode.PORT_IN_USE
+
+
+def test_closing_gives_the_port_back() -> None:
+    """After `close` another program can listen there."""
+    server = MetricsServer("127.0.0.1", 0, metrics=bytes, is_well=lambda: True)
+    server.close()
+    with closing(socket.socket()) as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", server.port))
+
+
+def test_garbage_and_silence_harm_nobody(stack: ExitStack) -> None:
+    """Connections that send nonsense, or nothing, keep nobody else from an answer."""
+    port = served(stack).port
+    for text in (b"", b"\x00\xff\n\n", b"GET\r\n\r\n", b"POST /metrics HTTP/1.1\r\nContent-Length: 99\r\n\r\n"):
+        connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+        connection.sendall(text)
+    assert get(port, "/metrics")[0] == 200
+
+
+def test_all_words_are_there_from_the_start() -> None:
+    """Every value of every label has a series at zero."""
+    found = samples(ActorMetrics(BUILD, ActorSnapshot).exposition())
+    for name, label, words in (
+        ("wait_seconds_total", "reason", WAIT_REASONS),
+        ("reconnects_total", "reason", RECONNECT_REASONS),
+        ("episodes_total", "end", ("terminated", "truncated", "env_error")),
+        ("policy_swaps_total", "outcome", ("ok", "bad_digest", "load_failed", "superseded")),
+        ("steps_discarded_total", "reason", ("env_error", "generation", "session_lost")),
+        ("steps_dropped_total", "reason", ("generation", "session_lost", "too_large")),
+        ("connected", "stream", ("upload", "policy")),
+        ("held", "reason", ("updating", "paused", "behind", "draining", "lockstep")),
+    ):
+        for word in words:
+            assert found[f"rollcast_actor_{name}", ((label, word),)] == 0
+
+
+def test_the_books_balance_in_a_scrape() -> None:
+    """Produced steps are open, discarded, dropped, unacked or acked; unknown reasons count as `other`."""
+    books = BooksView(
+        produced=100, open=10, discarded={"env_error": 5, "odd": 1}, dropped={"generation": 4}, unacked=20, acked=60
+    )
+    found = samples(ActorMetrics(BUILD, lambda: ActorSnapshot(books=books)).exposition())
+    fates = sum(
+        number
+        for (name, _), number in found.items()
+        if name.removeprefix("rollcast_actor_steps_")
+        in {"open", "discarded_total", "dropped_total", "unacked", "acked_total"}
+    )
+    assert books.balanced
+    assert found["rollcast_actor_steps_produced_total", ()] == fates == 100
+    assert found["rollcast_actor_steps_discarded_total", (("reason", OTHER),)] == 1
+
+
+def test_counts_of_both_threads_are_shown() -> None:
+    """What the stepping thread and the connection count comes together."""
+    rollout, connection = RolloutCounts(), ConnectionCounts()
+    rollout.env_steps, rollout.swaps = 64, 2
+    rollout.wait_seconds["hold"] = 1.5
+    rollout.act_seconds.add(0.0002)
+    count(rollout.chunks_dropped, "too_large")
+    count(connection.chunks_dropped, "too_large", 2)
+    count(connection.reconnects, "nobody_knows")
+    connection.policies_bad = 1
+    now = ActorSnapshot(rollout, connection, held=frozenset({"paused"}), is_uploading=True, policy_version=7)
+    assert of(now, "env_steps_total") == 64
+    assert of(now, "wait_seconds_total", reason="hold") == rollout.waited_seconds == 1.5
+    assert of(now, "act_seconds_count") == 1
+    assert of(now, "chunks_dropped_total", reason="too_large") == 3
+    assert of(now, "reconnects_total", reason=OTHER) == 1
+    assert of(now, "policy_swaps_total", outcome="ok") == 2
+    assert of(now, "policy_swaps_total", outcome="bad_digest") == 1
+    assert of(now, "held", reason="paused") == of(now, "connected", stream="upload") == 1
+    assert of(now, "policy_version") == 7
+
+
+def test_a_tally_counts_into_its_buckets() -> None:
+    """A value belongs to the first bucket whose bound it does not exceed."""
+    tally = Tally((1.0, 2.0))
+    for value in (0.5, 1.0, 1.5, 9.0):
+        tally.add(value)
+    assert (tally.counts, tally.total) == ([2, 1, 1], 12.0)
+
+
+def test_promtool_finds_nothing_to_say() -> None:
+    """Names, types, units and help texts keep to Prometheus' rules."""
+    text = ActorMetrics(BUILD, ActorSnapshot).exposition()
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        assert b"# HELP" in text  # what can be said without it
+        return
+    done = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_who_serves_no_metrics_does_not_load_the_library() -> None:
+    """Prometheus' client library takes megabytes; everything that steps and connects lives without it."""
+    program = "import sys, actor_client.app, actor_client.counts\nassert 'prometheus_client' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,80 @@
+"""The reference page of the metrics says what the code exports, no more and no less."""
+
+import dataclasses
+import re
+from typing import NamedTuple
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from actor_client.metrics import ActorBuild, ActorMetrics, ActorSnapshot
+from learner.observe.metrics import BehaviorNumbers, GpuMemory, LearnerMetrics, MetricsSnapshot, Spread
+from learner.observe.metrics.calls import BIDI_STREAM, UNARY
+from tests.architecture.tree import ROOT
+
+PAGE = ROOT / "deploy" / "METRICS.md"
+ROW = re.compile(r"^\| `([a-z_]+)` \| (\w+) \|([^|]*)\|", flags=re.MULTILINE)
+
+
+class Described(NamedTuple):
+    """What a page or a program says of a metric."""
+
+    kind: str
+    labels: tuple[str, ...]
+
+
+def on_page(part: str) -> dict[str, Described]:
+    """Returns the metrics of a part of the page, which begins with a heading of the second order."""
+    text = PAGE.read_text(encoding="utf-8")
+    found: dict[str, Described] = {}
+    for chapter in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        if not chapter.startswith((part, "Both")):
+            continue
+        for name, kind, labels in ROW.findall(chapter):
+            assert name not in found, f"{name} is there twice"
+            found[name] = Described(kind, tuple(sorted(label.strip() for label in labels.split(",") if label.strip())))
+    return found
+
+
+def exported(text: bytes) -> dict[str, Described]:
+    """Returns the metrics of an exposition; labels as on the series, but for the bounds of histograms."""
+    found = {}
+    for family in text_string_to_metric_families(text.decode()):
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+        assert family.samples, f"{name} has no series: the test lacks a value for it"
+        found[name] = Described(family.type, tuple(sorted(labels)))
+    return found
+
+
+def learner_text() -> bytes:
+    """Returns what a learner exports that has a behavior, an actor, an episode and a GPU."""
+    metrics = LearnerMetrics()
+    metrics.set_build("0.1.0", "abc", 1)
+    metrics.behavior("A")
+    metrics.calls.declare(UNARY, "a.B", ["C"])
+    metrics.calls.declare(BIDI_STREAM, "a.B", ["D"])
+    behavior = dataclasses.replace(BehaviorNumbers.empty("A"), mean_return=1.0)
+    metrics.watch(
+        lambda: MetricsSnapshot(
+            "run", behaviors=(behavior,), step_shares=Spread(0, 1, 2), policy_lags=Spread(0, 1, 2), gpu=GpuMemory(1, 2)
+        )
+    )
+    return metrics.exposition()
+
+
+def actor_text() -> bytes:
+    """Returns what an actor exports."""
+    return ActorMetrics(ActorBuild("0.1.0", "abc", "CartPole-v1"), ActorSnapshot).exposition()
+
+
+@pytest.mark.parametrize(("part", "text"), [("The learner", learner_text()), ("The actor", actor_text())])
+def test_the_page_and_the_program_agree(part: str, text: bytes) -> None:
+    """Names, types and labels on the page are those of the program, both ways."""
+    assert on_page(part) == exported(text)
+
+
+@pytest.mark.parametrize("text", [learner_text(), actor_text()])
+def test_no_series_says_when_it_was_created(text: bytes) -> None:
+    """The client library's `_created` series are left out."""
+    assert b"_created" not in text

@@ -27,16 +27,18 @@ from learner.ingest.sessions import SessionTable
 from learner.observe import logs
 from learner.observe.address import BoundAddresses, remove_addresses, write_addresses
 from learner.observe.display import Display, open_display
-from learner.observe.view import RunState, RunView
+from learner.observe.view import RunState, RunView, Verdict
 from learner.picture import Picture
 from learner.publish.store import PolicyStore
 from learner.recovery import CheckpointKeeper, Kept
 from learner.service.run_info import RunInfo
 from learner.service.server import LearnerServer, require_free
 from learner.settings import LoadedRun, split_address, unsupported
+from learner.status_site import StatusSite, check_http, http_address_is_default
 from learner.stopping import Stop, Stopping
 from learner.trainers.loop import TrainerLoop
 from learner.training import TrainerFactory, news_of
+from learner.web_hooks import RunHooks, Sources
 
 log = structlog.get_logger(__name__)
 
@@ -61,6 +63,7 @@ def serve(loaded: LoadedRun) -> int:
     service, checkpoints = options.rollcast, options.checkpoint_settings
     require_free(service.address, "rollcast.address")
     require_free(service.control_address, "rollcast.control_address")
+    check_http(loaded)
     with open_run_folder(
         checkpoints.results_dir,
         checkpoints.run_id,
@@ -132,6 +135,7 @@ class Learner:
             self._trainers, view=self.view, save=self._save, request_stop=self._stopping.ask_anywhere
         )
         self._address = service.address
+        self._http_falls_back = http_address_is_default(loaded)
 
     async def run(self) -> int:
         """Serves, trains, and ends; returns the exit code.
@@ -140,14 +144,17 @@ class Learner:
             UserError: an address cannot be had, or the trainer found a fault of the user's.
         """
         server = self._make_server()
+        site = self._make_site(server)
         with self._stopping.listening():
             await server.start()
             self._control.attach(server)
             try:
-                self._announce(server)
+                await site.start()
+                self._announce(server, site)
                 return await self._serve(server)
             finally:
                 await server.stop()
+                await site.stop()
                 remove_addresses(self._folder.path)
 
     async def _serve(self, server: LearnerServer) -> int:
@@ -183,11 +190,21 @@ class Learner:
             control=self._control,
         )
 
-    def _announce(self, server: LearnerServer) -> None:
+    def _make_site(self, server: LearnerServer) -> StatusSite:
+        sources = Sources(
+            metrics=lambda: b"",
+            is_serving=lambda: server.is_serving,
+            verdict=Verdict,
+            last_update=lambda _behavior: {},
+        )
+        hooks = RunHooks(self._control, self._behaviors, self._sessions, sources, version=version("rollcast"))
+        return StatusSite(self._service, self._folder.path, hooks, falls_back=self._http_falls_back)
+
+    def _announce(self, server: LearnerServer, site: StatusSite) -> None:
         self._address = _with_port(self._service.address, server.port)
         control = _with_port(self._service.control_address, server.control_port)
         try:
-            write_addresses(self._folder.path, BoundAddresses(address=self._address, control=control))
+            write_addresses(self._folder.path, BoundAddresses(self._address, control, site.address))
         except WriteFailed as error:
             log.error("address_not_written", error=str(error), action=f"operators need --control {control}")
         log.info(
@@ -196,6 +213,7 @@ class Learner:
             folder=str(self._folder.path),
             address=self._address,
             control=control,
+            page=site.url or "off",
             security="plain text",
             generation=self._generation,
             resumed=self._folder.resuming,

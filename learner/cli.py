@@ -44,6 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_check_config(commands.add_parser("check-config", help="show the settings a run file resolves to"))
     for name, text, function in (
         ("status", "show the state of a running learner, its books and its actors", _status),
+        ("page", "print the link to the status page, with the operator's token", _page),
         ("pause", "pause training and hold the actors", _pause),
         ("resume", "end a pause", _resume),
         ("save", "save a checkpoint now", _save),
@@ -117,6 +118,7 @@ def _add_settings_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--address", metavar="HOST:PORT", help="where actors connect (default: 127.0.0.1:50051)")
     parser.add_argument("--insecure", action="store_const", const="true", help="allow plain text beyond this machine")
     parser.add_argument("--control-address", metavar="HOST:PORT", help="where operators connect; loopback only")
+    parser.add_argument("--http-address", metavar="HOST:PORT", help="status page and metrics (default: 127.0.0.1:9464)")
     parser.add_argument("--target-return", metavar="R", help="stop once the mean return reaches R")
     parser.add_argument("--max-wall-seconds", metavar="S", help="stop after S seconds")
     parser.add_argument("--log-format", metavar="FORMAT", help="auto, console or json")
@@ -138,7 +140,8 @@ def _add_check_config(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_operator_command(parser: argparse.ArgumentParser, function: Callable[[argparse.Namespace], int]) -> None:
-    parser.add_argument("--control", metavar="HOST:PORT", help="the learner's control address")
+    if function is not _page:  # which reads the run folder, and asks nobody
+        parser.add_argument("--control", metavar="HOST:PORT", help="the learner's control address")
     parser.add_argument("--run-id", metavar="ID", help="find the address in this run's folder instead")
     parser.add_argument("--results-dir", metavar="DIR", default="results", help="where run folders are")
     if function is _status:
@@ -211,7 +214,14 @@ def _status(parsed: argparse.Namespace) -> int:
 
     with _operator(parsed) as operator:
         status = operator.status()
-    print(status_document(status) if parsed.json else render_status(status))
+    print(status_document(status) if parsed.json else render_status(status, operator.page))
+    return ExitCode.OK
+
+
+def _page(parsed: argparse.Namespace) -> int:
+    from learner.page_link import page_link
+
+    print(page_link(parsed.run_id, Path(parsed.results_dir)))
     return ExitCode.OK
 
 

@@ -16,7 +16,7 @@ from rollcast.limits import MAX_CHUNK_BYTES
 from rollcast.v1 import control_pb2, control_pb2_grpc, session_pb2
 
 from learner.exits import ExitCode, UserError
-from learner.observe.address import ADDRESS_FILE, read_addresses
+from learner.observe.address import find_running, page_url
 
 CALL_SECONDS = 5.0
 SAVE_SECONDS = 120.0
@@ -30,8 +30,9 @@ class Operator:
     answers is no learner, NOT_SAVED if there is no checkpoint.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, *, page: str = "") -> None:
         self.address = address
+        self.page = page
         self._channel = grpc.insecure_channel(address, options=channel_options(MAX_CHUNK_BYTES))
         self._stub = control_pb2_grpc.ControlServiceStub(self._channel)
 
@@ -44,13 +45,8 @@ class Operator:
         """
         if control is not None:
             return cls(control)
-        if run_id is not None:
-            return cls(_control_address(results_dir / run_id))
-        found = sorted(results_dir.glob(f"*/{ADDRESS_FILE}"))
-        if len(found) != 1:
-            text = f"{len(found)} running learners" if found else "no running learner"
-            raise UserError(ExitCode.USAGE, f"{text} found in {results_dir}; give --run-id or --control HOST:PORT")
-        return cls(_control_address(found[0].parent))
+        _, addresses = find_running(run_id, results_dir)
+        return cls(addresses.control, page=page_url(addresses.http))
 
     def __enter__(self) -> Self:
         """Returns itself."""
@@ -105,10 +101,17 @@ def status_document(status: control_pb2.StatusResponse) -> str:
     return json.dumps(document, indent=2)
 
 
-def render_status(status: control_pb2.StatusResponse) -> str:
-    """Returns the state as text: the run, a block for each behavior, a line for each actor."""
+def render_status(status: control_pb2.StatusResponse, page: str = "") -> str:
+    """Returns the state as text: the run, a block for each behavior, a line for each actor.
+
+    Args:
+        status: the state.
+        page: where the status page is, if that is known.
+    """
     state = control_pb2.RunState.Name(status.state).removeprefix("RUN_STATE_").lower()
     lines = [f"run {status.run_id}, generation {status.generation}: {state}, up {status.uptime_seconds:.0f} s"]
+    if page:
+        lines.append(f"page {page}")
     for row in status.behaviors:
         books = row.books
         mean_return = f"{row.mean_return_100:.1f}" if row.HasField("mean_return_100") else "none yet"
@@ -152,12 +155,3 @@ def _actor_line(actor: control_pb2.ActorStatus, names: Sequence[str]) -> str:
 
 def _reasons(counts: Iterable[session_pb2.ReasonCount]) -> str:
     return ", ".join(f"{entry.reason} {entry.steps}" for entry in counts) or "none"
-
-
-def _control_address(run_folder: Path) -> str:
-    addresses = read_addresses(run_folder)
-    if addresses is None:
-        raise UserError(
-            ExitCode.UNREACHABLE, f"{run_folder / ADDRESS_FILE} is not there: no learner runs in that folder"
-        )
-    return addresses.control

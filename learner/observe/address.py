@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from learner.exits import ExitCode, UserError
 from learner.observe.jsonfile import write_json
 
 ADDRESS_FILE = "address.json"
@@ -19,10 +20,12 @@ class BoundAddresses:
     Attributes:
         address: where actors connect.
         control: where status, pause and stop commands connect.
+        http: where the status page, the metrics and the health check are; empty if they are not served.
     """
 
     address: str
     control: str
+    http: str = ""
 
 
 def write_addresses(run_folder: Path, addresses: BoundAddresses) -> Path:
@@ -32,7 +35,7 @@ def write_addresses(run_folder: Path, addresses: BoundAddresses) -> Path:
         WriteFailed: the folder cannot be written to.
     """
     path = run_folder / ADDRESS_FILE
-    write_json(path, {"address": addresses.address, "control": addresses.control})
+    write_json(path, {"address": addresses.address, "control": addresses.control, "http": addresses.http})
     return path
 
 
@@ -44,10 +47,42 @@ def read_addresses(run_folder: Path) -> BoundAddresses | None:
         return None
     if not isinstance(content, dict):
         return None
-    address, control = content.get("address"), content.get("control")
-    if not isinstance(address, str) or not isinstance(control, str):
+    address, control, http = content.get("address"), content.get("control"), content.get("http", "")
+    if not isinstance(address, str) or not isinstance(control, str) or not isinstance(http, str):
         return None
-    return BoundAddresses(address=address, control=control)
+    return BoundAddresses(address=address, control=control, http=http)
+
+
+def find_running(run_id: str | None, results_dir: Path) -> tuple[Path, BoundAddresses]:
+    """Returns the folder and the addresses of the run of a name, or of the only running one there is.
+
+    Raises:
+        UserError: it does not run, or without a name none or more than one was found.
+    """
+    if run_id is not None:
+        folder = results_dir / run_id
+    else:
+        found = sorted(results_dir.glob(f"*/{ADDRESS_FILE}"))
+        if len(found) != 1:
+            text = f"{len(found)} running learners" if found else "no running learner"
+            raise UserError(ExitCode.USAGE, f"{text} found in {results_dir}; give --run-id or --control HOST:PORT")
+        folder = found[0].parent
+    addresses = read_addresses(folder)
+    if addresses is None:
+        raise UserError(ExitCode.UNREACHABLE, f"{folder / ADDRESS_FILE} is not there: no learner runs in that folder")
+    return folder, addresses
+
+
+def page_url(http: str) -> str:
+    """Returns where a browser on this machine finds the page of an address ``host:port``; empty for none.
+
+    A learner that listens on all addresses listens here, too.
+    """
+    if not http:
+        return ""
+    host, _, port = http.rpartition(":")
+    host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)  # noqa: S104 - compared, not bound
+    return f"http://{host}:{port}/"
 
 
 def remove_addresses(run_folder: Path) -> None:

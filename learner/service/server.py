@@ -96,6 +96,7 @@ class LearnerServer:
         self._control_server = grpc.aio.server(interceptors=[self._guard], options=server_options())
         self._ticker: asyncio.Task[None] | None = None
         self._is_stopped = False
+        self._is_healthy = False
 
     @property
     def intake_counts(self) -> IntakeCounts:
@@ -116,6 +117,11 @@ class LearnerServer:
     def incidents(self) -> int:
         """Unexpected errors, for metrics."""
         return self._guard.incidents
+
+    @property
+    def is_serving(self) -> bool:
+        """What health checks are told."""
+        return self._is_healthy and not self._hub.is_draining
 
     @property
     def connected(self) -> int:
@@ -218,6 +224,7 @@ class LearnerServer:
         return {session.session_id for session in self._sessions.live() if final or session.is_connected}
 
     async def _set_health(self, *, serving: bool) -> None:
+        self._is_healthy = serving
         kind = health_pb2.HealthCheckResponse
         for name in ("", *SERVICES):
             await self._health.set(name, kind.SERVING if serving else kind.NOT_SERVING)

@@ -12,6 +12,7 @@ import structlog
 from aiohttp import web
 
 from learner.exits import ExitCode, UserError
+from learner.observe.address import page_url
 from learner.settings.service import is_loopback, split_address
 from learner.web.connections import Connections
 from learner.web.guard import MAX_BODY_BYTES, make_guard
@@ -160,13 +161,6 @@ def require_free_http(address: str) -> None:
         bind(address).close()
     except OSError as error:
         raise _cannot_listen(address, error) from None
-
-
-def page_url(address: str) -> str:
-    """Returns the address of the page for a browser on this machine: one that listens everywhere listens here, too."""
-    host, port = split_address(address)
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
-    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 
 def _bound(address: str, listening: socket.socket) -> str:

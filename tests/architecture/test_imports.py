@@ -16,10 +16,13 @@ WITHOUT_TORCH = (
     "learner.exits",
     "learner.files",
     "learner.operator",
+    "learner.page_link",
     "learner.settings",
     "learner.observe",
     "learner.ingest",
     "learner.service",
+    "learner.web",
+    "learner.web_hooks",
     "learner.publish.store",
     "learner.publish.broadcast",
 )

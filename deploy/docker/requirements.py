@@ -28,4 +28,4 @@ def requirements(pyproject: Path, extras: list[str]) -> list[str]:
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         raise SystemExit("usage: requirements.py PYPROJECT.toml EXTRA[,EXTRA...]")
-    print("\n".join(requirements(Path(sys.argv[1]), sys.argv[2].split(","))))
+    sys.stdout.write("\n".join(requirements(Path(sys.argv[1]), sys.argv[2].split(","))) + "\n")

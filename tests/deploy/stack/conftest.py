@@ -1,0 +1,115 @@
+"""The machine, the images and the stack that these tests share, in the order of a day: up, scaled, stopped, up again."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.stack import images, machine
+from tests.deploy.stack.prometheus import Prometheus
+from tests.deploy.stack.scrapes import Scrape, Watcher, scrape
+from tests.deploy.stack.stack import SERVICES, Stack, keeps_images
+
+TRAINING_SECONDS = 75.0  # after 60 s the return is looked at; a scrape and a checkpoint more
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """A stack that has trained for a while with two actors."""
+
+    stack: Stack
+    prometheus: Prometheus
+    watcher: Watcher
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """What a stack left that was stopped.
+
+    Attributes:
+        exit_codes: of the containers, by service.
+        run_folder: a copy of the run folder.
+        last: the learner's last scrape.
+    """
+
+    stack: Stack
+    exit_codes: dict[str, list[int]]
+    run_folder: Path
+    last: Scrape
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A clone of the project and the images built from it, without a network."""
+    machine.require()
+    folder = tmp_path_factory.mktemp("stack")
+    clone = folder / "clone"
+    machine.clone(clone)
+    stack = Stack(clone)
+    stack.down()  # what a test that was killed may have left
+    try:
+        if not (keeps_images() and machine.succeeds(["docker", "image", "inspect", images.BASE, images.PROMETHEUS])):
+            images.make_base(folder)
+            images.make_prometheus(folder / "prometheus")
+        images.fetch_wheels(clone)
+        stack.build()
+        yield stack
+    finally:
+        if not keeps_images():
+            images.remove_all()
+
+
+@pytest.fixture(scope="session")
+def training(built: Stack) -> Iterator[Training]:
+    """The stack with two actors, after a minute of training; watched from before the first step."""
+    prometheus = Prometheus(built.prometheus_port)
+    try:
+        built.up("learner", "prometheus")
+        built.wait_healthy("learner")
+        with Watcher(built.http_port) as watcher:
+            built.up(*SERVICES, actors=2)
+            built.wait_healthy("actor", 2)
+            machine.wait_until(lambda: watcher.begin, "100 episodes", seconds=120, pause_seconds=0.2)
+            machine.wait_until(
+                lambda: watcher.last and watcher.last.has("episode_return_mean"), "a mean return", seconds=60
+            )
+            machine.pause(TRAINING_SECONDS)
+            yield Training(built, prometheus, watcher)
+    finally:
+        built.down()
+
+
+@pytest.fixture(scope="session")
+def scaled(training: Training) -> Training:
+    """The same stack with a third actor."""
+    training.stack.up(*SERVICES, actors=3)
+    training.stack.wait_healthy("actor", 3)
+    return training
+
+
+@pytest.fixture(scope="session")
+def stopped(scaled: Training, tmp_path_factory: pytest.TempPathFactory) -> Stopped:
+    """The stack after `docker compose stop`."""
+    last = scrape(scaled.stack.http_port)
+    scaled.stack.compose("stop")
+    codes = {
+        service: [container["State"]["ExitCode"] for container in scaled.stack.containers(service)]
+        for service in SERVICES
+    }
+    folder = scaled.stack.copy_run_folder(tmp_path_factory.mktemp("stopped") / "rollcast")
+    return Stopped(scaled.stack, codes, folder, last)
+
+
+@pytest.fixture(scope="session")
+def again(stopped: Stopped) -> Scrape:
+    """The first scrape with training in it of the stack that was brought up again."""
+    stopped.stack.up(*SERVICES, actors=2)
+    stopped.stack.wait_healthy("learner")
+    trained = stopped.last.total("env_steps_trained_total")
+
+    def goes_on() -> Scrape | None:
+        found = scrape(stopped.stack.http_port)
+        return found if found.total("env_steps_trained_total") > trained else None
+
+    return machine.wait_until(goes_on, f"more than {trained:.0f} trained steps", seconds=120)

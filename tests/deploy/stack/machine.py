@@ -1,0 +1,111 @@
+"""What the tests of the stack need of the machine: commands, a Docker engine, a copy of what git would clone."""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+ROOT = Path(__file__).resolve().parents[3]
+T = TypeVar("T")
+
+NEEDED = ("docker", "docker-compose", "debootstrap", "prometheus", "promtool")
+
+
+class CommandError(Exception):
+    """A command ended with an error; the message is what it printed."""
+
+
+def run(
+    command: Sequence[str | Path],
+    *,
+    timeout_seconds: float = 60.0,
+    environment: Mapping[str, str] | None = None,
+    folder: Path = ROOT,
+) -> str:
+    """Runs a command and returns its standard output.
+
+    Raises:
+        CommandError: it ended with an error.
+    """
+    words = [str(word) for word in command]
+    done = subprocess.run(
+        words,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        timeout=timeout_seconds,
+        cwd=folder,
+        env={**os.environ, **(environment or {})},
+    )
+    if done.returncode != 0:
+        raise CommandError(
+            f"{' '.join(words)}: exit code {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+        )
+    return done.stdout
+
+
+def succeeds(command: Sequence[str | Path], *, timeout_seconds: float = 60.0) -> bool:
+    """Whether a command ends without an error, and in time."""
+    try:
+        run(command, timeout_seconds=timeout_seconds)
+    except (CommandError, OSError, subprocess.TimeoutExpired):
+        return False
+    return True
+
+
+def require() -> None:
+    """Makes sure that these tests can run here.
+
+    Raises:
+        CommandError: something is missing; the message says what to do.
+    """
+    missing = [name for name in NEEDED if shutil.which(name) is None]
+    if missing:
+        raise CommandError(
+            f"{', '.join(missing)} not found; .ci/run installs what these tests need (as root, on Debian)"
+        )
+    if not succeeds(["docker", "info"]):
+        raise CommandError("no Docker engine answers; .ci/run starts one, or as root: setsid dockerd >LOG 2>&1 &")
+
+
+def clone(folder: Path) -> None:
+    """Copies the files that git knows, as they are now: what somebody who clones the project would have."""
+    for name in run(["git", "ls-files", "-z"]).split("\0"):
+        source = ROOT / name
+        if name and source.is_file():
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target)
+
+
+def free_port() -> int:
+    """Returns a port of the loopback address that nobody uses now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def wait_until(look: Callable[[], T | None], what: str, *, seconds: float, pause_seconds: float = 1.0) -> T:
+    """Returns what a function gives once that is something true.
+
+    Raises:
+        AssertionError: it was not within the time.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        found = look()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}; last seen: {found!r}"
+        time.sleep(pause_seconds)
+
+
+def pause(seconds: float) -> None:
+    """Lets the stack run on."""
+    time.sleep(seconds)

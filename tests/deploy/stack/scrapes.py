@@ -1,0 +1,106 @@
+"""Reads what the learner exports, again and again while it runs."""
+
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from prometheus_client.parser import text_string_to_metric_families
+
+PREFIX = "rollcast_learner_"
+
+Labels = frozenset[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """One answer of /metrics: samples by name and labels."""
+
+    samples: Mapping[str, Mapping[Labels, float]] = field(repr=False)
+
+    def total(self, name: str, **labels: str) -> float:
+        """Returns the sum of a metric's samples that have these labels; the prefix is left out."""
+        wanted = set(labels.items())
+        return sum(value for key, value in self.samples.get(PREFIX + name, {}).items() if wanted <= set(key))
+
+    def has(self, name: str) -> bool:
+        """Whether a metric is there."""
+        return bool(self.samples.get(PREFIX + name))
+
+    def label(self, name: str, label: str) -> str:
+        """Returns a label of a metric that has one sample."""
+        (key,) = self.samples[PREFIX + name]
+        return dict(key)[label]
+
+    def imbalance(self) -> float:
+        """Returns how many received steps the ledger cannot account for."""
+        placed = ("env_steps_trained_total", "env_steps_dropped_total", "env_steps_queued", "env_steps_lost_total")
+        return self.total("env_steps_received_total") - sum(self.total(name) for name in placed)
+
+    def mean_return_of_all(self) -> float:
+        """Returns the mean return of all episodes since the learner started."""
+        return self.total("episode_return_sum") / self.total("episode_return_count")
+
+
+def scrape(port: int) -> Scrape:
+    """Reads /metrics once.
+
+    Raises:
+        OSError: nobody answered.
+    """
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        text = answer.read().decode()
+    samples: dict[str, dict[Labels, float]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            samples.setdefault(sample.name, {})[frozenset(sample.labels.items())] = sample.value
+    return Scrape(samples)
+
+
+class Watcher:
+    """Scrapes a learner all the time, in a thread, and keeps what the tests ask about.
+
+    Attributes:
+        begin: the first scrape that has seen 100 episodes.
+        last: the newest scrape.
+        unbalanced: what the ledger could not account for, in each scrape where that was anything.
+        number: how many scrapes there were.
+    """
+
+    def __init__(self, port: int, pause_seconds: float = 0.25) -> None:
+        self._port = port
+        self._pause_seconds = pause_seconds
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self.begin: Scrape | None = None
+        self.last: Scrape | None = None
+        self.unbalanced: list[float] = []
+        self.number = 0
+
+    def __enter__(self) -> Self:
+        """Begins to scrape."""
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Ends it."""
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(self._pause_seconds):
+            try:
+                found = scrape(self._port)
+            except (OSError, urllib.error.URLError):
+                continue  # not there yet, or being stopped
+            self.last = found
+            self.number += 1
+            if found.imbalance() != 0:
+                self.unbalanced.append(found.imbalance())
+            if self.begin is None and found.total("episode_return_count") >= 100:
+                self.begin = found

@@ -1,8 +1,8 @@
 """Normalization of vector observations by running mean and variance.
 
 The statistics are kept outside of the networks, in float64, and merged batch by batch; the networks hold a float32
-copy that changes only when a policy is published. So the policy that acts, the one that is trained, and the one that
-is exported see the same numbers (the recorded log-probability is the learner's own).
+copy that changes once an update, before it. So the policy that is trained, the one that is exported, and the one that
+acts next see the same numbers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Running statistics of the observations: gathered from trained steps, merged and shown to the networks at publication."""
+"""Running statistics of the observations: gathered from the steps of an update and shown to the networks before it."""
 
 from __future__ import annotations
 

@@ -226,7 +226,6 @@ class RLTrainer(Trainer):
             self._version += 1
             steps = self.update_buffer.settle()
             self._steps_trained += steps
-            self._publish_statistics()
             self._publish()
             self.context.ledger.trained(name, steps)
             return

@@ -24,15 +24,10 @@ class EpochSums(NamedTuple):
 
     Attributes:
         losses: ``[3]``, sums over the minibatches of policy loss, value loss and entropy.
-        error: scalar, largest difference between recorded and own log-probability over the fresh steps of the first
-            minibatch, before any parameter changed; 0 if there were none.
-        worst: scalar int64, the step with that difference.
         last: of the last minibatch.
     """
 
     losses: Tensor
-    error: Tensor
-    worst: Tensor
     last: PPODiagnostics
 
 
@@ -60,22 +55,17 @@ def run_epochs(
     """
     branches = network.policy.spec.action.discrete_branches
     losses: Tensor | None = None
-    error, worst = experience.lag.new_zeros((), dtype=torch.float32), experience.lag.new_zeros(())
     for _ in range(epochs):
         for columns in minibatches.epoch(experience.sources, experience.steps):
             output, values, record = network.record([columns[name] for name in observations], columns.get(ACTION_MASK))
             gradients, diagnostics = ppo_loss(output, values, _batch(columns), coefficients, branches)
             network.backward(record, gradients)
             terms = torch.stack(diagnostics[:3])
-            if losses is None:
-                losses = terms
-                error, worst = _fresh_error(diagnostics.log_ratio, experience.lag, minibatches.order)
-            else:
-                losses += terms
+            losses = terms if losses is None else losses.add_(terms)
             optimizer.step()
     if losses is None:
         raise ValueError(f"an update needs at least one epoch, got {epochs}")
-    return EpochSums(losses, error, worst, diagnostics)
+    return EpochSums(losses, diagnostics)
 
 
 def _batch(columns: Mapping[str, Tensor]) -> PPOBatch:
@@ -86,12 +76,3 @@ def _batch(columns: Mapping[str, Tensor]) -> PPOBatch:
         columns[ADVANTAGE],
         columns[RETURNS],
     )
-
-
-def _fresh_error(log_ratio: Tensor, lag: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
-    """Finds the largest error of the first minibatch among steps of the present version, and its step."""
-    steps = order[: log_ratio.shape[0]]
-    errors = log_ratio.abs().amax(1)
-    errors = torch.where(lag.index_select(0, steps) == 0, errors, torch.zeros_like(errors))
-    error, place = errors.max(0)
-    return error, steps[place]

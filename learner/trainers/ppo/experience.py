@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from rollcast.specs import BehaviorSpec
@@ -33,13 +34,24 @@ _ROWS_AT_ONCE = 4096
 """Rows whose values are computed in one call, so that pictures do not need memory for a whole buffer."""
 
 
+class Recorded(NamedTuple):
+    """N steps as actors recorded them.
+
+    Attributes:
+        sources: columns by name: observations, actions, masks (only where there were any), log-probabilities.
+        lag: ``[N]`` int64, versions between acting and this update.
+    """
+
+    sources: Mapping[str, Source]
+    lag: Tensor
+
+
 @dataclass(frozen=True, slots=True)
 class Experience:
     """N steps, ready to be drawn from.
 
     Attributes:
-        sources: columns by name: observations, actions, masks (only where there were any), recorded log-probabilities,
-            advantages ``[N, 1]``, returns ``[N, K]``.
+        sources: those of `Recorded`, and advantages ``[N, 1]``, returns ``[N, K]``.
         steps: N.
         lag: ``[N]`` int64, versions between acting and this update.
         rewards: ``[K]`` sum of each signal's rewards.
@@ -91,8 +103,8 @@ class ExperienceMaker:
         self._offsets = branch_offsets(spec.action.discrete_branches, device)
 
     @torch.no_grad()
-    def make(self, plan: Plan, storage: Mapping[str, Tensor], version: int) -> Experience:
-        """Computes what an update under ``version`` needs, without a wait for the device."""
+    def make(self, plan: Plan, storage: Mapping[str, Tensor], recorded: Recorded) -> Experience:
+        """Computes what an update needs, under the network as it is, without a wait for the device."""
         values = self._values(plan, storage).double()
         rewards = self._rewards(plan, storage)
         bootstraps = plan.bootstraps.unsqueeze(1)
@@ -108,13 +120,14 @@ class ExperienceMaker:
         ).index_select(0, plan.steps)
         values = values.index_select(0, plan.steps)
         returns = advantages + values
-        sources = self._recorded(plan, storage)
-        sources[ADVANTAGE] = Source(self._normalized(advantages.mean(1, keepdim=True)).float())
-        sources[RETURNS] = Source(returns.float())
         return Experience(
-            sources=sources,
+            sources={
+                **recorded.sources,
+                ADVANTAGE: Source(self._normalized(advantages.mean(1, keepdim=True)).float()),
+                RETURNS: Source(returns.float()),
+            },
             steps=plan.step_count,
-            lag=version - storage[VERSION].index_select(0, plan.step_rows),
+            lag=recorded.lag,
             rewards=rewards.index_select(0, plan.steps).sum(0),
             values=values.mean(0),
             explained=1.0 - advantages.var(0, correction=0).sum() / returns.var(0, correction=0).sum(),
@@ -133,8 +146,14 @@ class ExperienceMaker:
         rows = {name: storage[name].index_select(0, plan.rows) for name in ("reward",)}
         return torch.stack([signal.evaluate(rows) for signal in self._signals], dim=1)
 
-    def _recorded(self, plan: Plan, storage: Mapping[str, Tensor]) -> dict[str, Source]:
-        """Points at what lies in the ring, and copies what needs a change of form."""
+    def recorded(self, plan: Plan, storage: Mapping[str, Tensor], version: int) -> Recorded:
+        """Points at what lies in the ring, and copies what needs a change of form.
+
+        Args:
+            plan: of the update.
+            storage: the ring.
+            version: the present one.
+        """
         places = plan.step_rows
         sources = {name: Source(storage[name], places) for name in self.observations}
         if self._action.continuous_size:
@@ -147,7 +166,7 @@ class ExperienceMaker:
         if self._ratio == "joint":
             log_prob = log_prob.sum(1, keepdim=True)
         sources[LOG_PROB] = Source(log_prob)
-        return sources
+        return Recorded(sources, version - storage[VERSION].index_select(0, places))
 
     def _normalized(self, advantages: Tensor) -> Tensor:
         """Subtracts the mean and divides by the standard deviation, over the steps of all learners."""

@@ -104,7 +104,7 @@ def ppo_loss(
     Returns:
         The derivative of the loss with respect to outputs and values, and what the loss was made of.
     """
-    log_prob = _log_prob(output, batch, coefficients.ratio)
+    log_prob = log_probability(output, batch.continuous, batch.discrete, coefficients.ratio)
     log_ratio = log_prob - batch.log_prob
     ratios = log_ratio.exp()
     gain = ratios * batch.advantage
@@ -136,13 +136,13 @@ class _Choices(NamedTuple):
     entropies: Tensor
 
 
-def _log_prob(output: PolicyOutput, batch: PPOBatch, ratio: Ratio) -> Tensor:
-    """Returns ``[B, F]`` or ``[B, 1]``."""
+def log_probability(output: PolicyOutput, continuous: Tensor | None, discrete: Tensor | None, ratio: Ratio) -> Tensor:
+    """Returns the log-probability of actions as in `PPOBatch`, of the shape of `PPOBatch.log_prob`."""
     factors: list[Tensor] = []
-    if output.mean is not None and output.log_std is not None and batch.continuous is not None:
-        factors.append(gaussian_log_prob(output.mean, output.log_std, batch.continuous))
-    if output.logits is not None and batch.discrete is not None:
-        factors.append(categorical_log_prob(output.logits, batch.discrete))
+    if output.mean is not None and output.log_std is not None and continuous is not None:
+        factors.append(gaussian_log_prob(output.mean, output.log_std, continuous))
+    if output.logits is not None and discrete is not None:
+        factors.append(categorical_log_prob(output.logits, discrete))
     log_prob = factors[0] if len(factors) == 1 else torch.cat(factors, dim=1)
     return log_prob.sum(1, keepdim=True) if ratio == "joint" and log_prob.shape[1] > 1 else log_prob
 

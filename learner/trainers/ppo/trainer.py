@@ -18,8 +18,9 @@ from learner.settings.hyperparameters import PPOHyperparameters
 from learner.trainers.context import TrainerContext
 from learner.trainers.fit import require_fit
 from learner.trainers.normalization import ObservationStatistics
+from learner.trainers.ppo.agreement import Agreement, compare
 from learner.trainers.ppo.epochs import EpochSums, run_epochs
-from learner.trainers.ppo.experience import Experience, ExperienceMaker
+from learner.trainers.ppo.experience import Experience, ExperienceMaker, Recorded
 from learner.trainers.ppo.loss import PPOCoefficients
 from learner.trainers.ppo.optimizer import PPOOptimizer
 from learner.trainers.rl import RLTrainer
@@ -84,13 +85,26 @@ class PPOTrainer(RLTrainer):
         )
 
     def _update_policy(self) -> int:
-        """Trains on the taken segments; returns the gradient steps, or 0 if the result was not finite."""
+        """Trains on the taken segments; returns the gradient steps, or 0 if the result was not finite.
+
+        The normalizer takes in the steps before the update, as in ML-Agents, so that what is trained is what will act.
+        Taking them in afterwards changes the policy behind the back of the update, whose clipping then protects nothing.
+        """
         plan = self.update_buffer.plan()
         storage = self.update_buffer.ring.storage
-        experience = self._maker.make(plan, storage, self.version)
-        moments = self.statistics.moments(storage, plan.step_rows)
+        recorded = self._maker.recorded(plan, storage, self.version)
+        agreement = compare(
+            self.policy,
+            recorded,
+            observations=self._maker.observations,
+            ratio=self.hyperparameters.ratio,
+            sample=self.hyperparameters.batch_size,
+        )
+        before, statistics_before = self.optimizer.snapshot(), self.statistics.state_dict()
+        self.statistics.merge(self.statistics.moments(storage, plan.step_rows))
+        self.statistics.publish()
+        experience = self._maker.make(plan, storage, recorded)
         coefficients = self._coefficients()
-        before = self.optimizer.snapshot()
         sums = run_epochs(
             self.network,
             self.optimizer,
@@ -101,10 +115,12 @@ class PPOTrainer(RLTrainer):
             epochs=self.hyperparameters.num_epoch,
         )
         taken = self.optimizer.steps - before.steps
-        if not self._report(experience, sums, taken, plan):
+        self._report_agreement(recorded, agreement, plan)
+        if not self._report(experience, sums, taken):
             self.optimizer.restore(before)
+            self.statistics.load_state_dict(statistics_before)
+            self.statistics.publish()
             return 0
-        self.statistics.merge(moments)
         self.stats_reporter.add_stat("Policy/Epsilon", coefficients.epsilon)
         self.stats_reporter.add_stat("Policy/Beta", coefficients.beta)
         return taken
@@ -119,41 +135,42 @@ class PPOTrainer(RLTrainer):
             epsilon=self._epsilon.at(step), beta=self._beta.at(step), ratio=self.hyperparameters.ratio
         )
 
-    def _report(self, experience: Experience, sums: EpochSums, minibatches: int, plan: Plan) -> bool:
-        """Reads the statistics from the device, once; returns whether losses and parameters are finite."""
+    def _report_agreement(self, recorded: Recorded, agreement: Agreement, plan: Plan) -> None:
+        """Reads lag and agreement from the device, and warns of an actor that acts by another policy."""
+        lag = recorded.lag.double()
+        scalars = torch.stack([agreement.error.double(), agreement.worst.double(), lag.mean(), lag.max()]).tolist()
+        self.log_prob_error_max, worst, self.mean_lag, lag_max = scalars
+        add = self.stats_reporter.add_stat
+        add("Rollcast/Policy Lag", self.mean_lag)
+        add("Rollcast/Policy Lag Max", lag_max)
+        add("Rollcast/Log Prob Error Max", self.log_prob_error_max)
+        if self.log_prob_error_max > LOG_PROB_ERROR_LIMIT:
+            log.warning(
+                "log_prob_error",
+                behavior=self.brain_name,
+                error=round(self.log_prob_error_max, 6),
+                limit=LOG_PROB_ERROR_LIMIT,
+                actor_index=plan.actor_of(int(worst)),
+                hint="this actor's policy, mask or normalizer is not the learner's",
+            )
+
+    def _report(self, experience: Experience, sums: EpochSums, minibatches: int) -> bool:
+        """Reads the statistics from the device; returns whether losses and parameters are finite."""
         ratio = sums.last.log_ratio
-        lag = experience.lag.double()
         scalars = torch.stack(
             [
                 self.optimizer.is_finite().double() * sums.losses.isfinite().all().double(),
                 *(sums.losses.double() / minibatches),
-                sums.error.double(),
-                sums.worst.double(),
-                lag.mean(),
-                lag.max(),
                 (ratio.exp() - 1.0 - ratio).double().mean(),
                 experience.explained,
                 *experience.values,
                 *experience.rewards,
             ]
         ).tolist()
-        finite, policy, value, entropy, error, worst, lag_mean, lag_max, divergence, explained, *signals = scalars
-        self.mean_lag, self.log_prob_error_max = lag_mean, error
-        add = self.stats_reporter.add_stat
-        add("Rollcast/Policy Lag", lag_mean)
-        add("Rollcast/Policy Lag Max", lag_max)
-        add("Rollcast/Log Prob Error Max", error)
-        if error > LOG_PROB_ERROR_LIMIT:
-            log.warning(
-                "log_prob_error",
-                behavior=self.brain_name,
-                error=round(error, 6),
-                limit=LOG_PROB_ERROR_LIMIT,
-                actor_index=plan.actor_of(int(worst)),
-                hint="this actor's policy, mask or normalizer is not the learner's",
-            )
+        finite, policy, value, entropy, divergence, explained, *signals = scalars
         if not finite:
             return False
+        add = self.stats_reporter.add_stat
         add("Losses/Policy Loss", abs(policy))
         add("Losses/Value Loss", value)
         add("Policy/Entropy", entropy)

@@ -33,7 +33,8 @@ def test_an_update_sees_what_a_loop_over_segments_computes(at_once: int, monkeyp
     bench.put(chunk)
     trainer.collect()
     buffer = trainer.update_buffer
-    experience = trainer._maker.make(buffer.plan(), buffer.ring.storage, version=3)
+    plan, storage = buffer.plan(), buffer.ring.storage
+    experience = trainer._maker.make(plan, storage, trainer._maker.recorded(plan, storage, version=3))
     names = [observation.name for observation in HYBRID.observations]
     with torch.no_grad():
         values = trainer.network.values([torch.from_numpy(chunk.columns[f"obs/{name}"]) for name in names])[

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from learner.trainers.ppo.trainer import PPOTrainer
 from tests.learner.trainers.in_process import CartPoleActor, make_bench
 
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "trainer_type": "ppo",
     "hyperparameters": {
         "batch_size": 256,
@@ -24,9 +28,10 @@ SETTINGS = {
 }
 
 
-def test_cartpole_gets_better() -> None:
+@pytest.mark.parametrize("normalize", [False, True])
+def test_cartpole_gets_better(*, normalize: bool) -> None:
     """From about 20 steps an episode to over 150 within 20,000 steps; no step is lost on the way."""
-    bench = make_bench(SETTINGS)
+    bench = make_bench({**SETTINGS, "network_settings": {**SETTINGS["network_settings"], "normalize": normalize}})
     trainer = PPOTrainer(bench.context())
     trainer.start()
     actor = CartPoleActor(bench)

@@ -12,11 +12,15 @@ import torch
 from rollcast.specs import BehaviorSpec
 
 from learner.exits import UserError
+from learner.networks.value import ActorCritic
 from learner.trainers.errors import TrainerFailedError
+from learner.trainers.ppo.epochs import EpochSums, run_epochs
 from learner.trainers.ppo.trainer import PPOTrainer
 from tests.learner.trainers.in_process import CARTPOLE, Published
 from tests.learner.trainers.started import feed, make
 from tests.learner.trainers.synthetic import BRANCHES, CONTINUOUS, HYBRID, SyntheticActor
+
+NORMALIZER_MEAN = "policy.body.encoder.encoders.0.normalizer.mean"
 
 
 def weights(trainer: PPOTrainer) -> dict[str, torch.Tensor]:
@@ -125,8 +129,8 @@ def test_old_rows_are_no_error() -> None:
     assert trainer.log_prob_error_max < 1e-4
 
 
-def test_the_normalizer_changes_with_publication_alone() -> None:
-    """Statistics of an update's observations reach actor, critic and the published policy when it is complete."""
+def test_the_normalizer_takes_in_the_steps_of_an_update() -> None:
+    """Statistics of an update's observations are in actor, critic and the policy that it publishes."""
     bench, trainer = make()
     actor = SyntheticActor(bench)
     chunk = actor.chunk([20, 20, 20, 20])
@@ -140,6 +144,34 @@ def test_the_normalizer_changes_with_publication_alone() -> None:
     critic = state["critic.body.encoder.encoders.0.normalizer.mean"]
     assert torch.equal(mean, critic)
     assert torch.equal(mean, state["policy.body.encoder.encoders.0.normalizer.mean"])
+
+
+def test_an_update_trains_what_it_publishes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the epochs run the normalizer is that of the version to come; what is published acts as it was trained."""
+    bench, trainer = make()
+    seen: list[torch.Tensor] = []
+
+    def watch(network: ActorCritic, *arguments: Any, **options: Any) -> EpochSums:
+        seen.append(network.state_dict()[NORMALIZER_MEAN].clone())
+        return run_epochs(network, *arguments, **options)
+
+    monkeypatch.setattr("learner.trainers.ppo.trainer.run_epochs", watch)
+    feed(bench, SyntheticActor(bench), 2, trainer)
+    assert not torch.equal(seen[0], seen[1])
+    assert torch.equal(seen[1], bench.published.state[NORMALIZER_MEAN.removeprefix("policy.")])
+
+
+def test_an_update_that_is_undone_leaves_the_normalizer() -> None:
+    """Rewards that overflow: statistics and normalizer are those of the version before, as the weights are."""
+    bench, trainer = make()
+    actor = SyntheticActor(bench)
+    feed(bench, actor, 1, trainer)
+    before, statistics = weights(trainer), trainer.statistics.state_dict()["0"]
+    bench.put(actor.chunk([20] * 4, columns={"reward": np.full(80, 1e38, np.float32)}))
+    trainer.advance()
+    assert trainer.version == 1
+    assert all(torch.equal(value, before[name]) for name, value in weights(trainer).items())
+    assert torch.equal(statistics["m2"], trainer.statistics.state_dict()["0"]["m2"])
 
 
 def test_interrupted_training_equals_uninterrupted_training() -> None:

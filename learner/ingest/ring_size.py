@@ -59,9 +59,9 @@ def ring_size(
     """Chooses the size of the ring.
 
     How much may wait for an update depends on the agents that will join. What is unsettled stays within the trainer's
-    limit and ``agents * (time_horizon + 1)`` steps over all actors (see `learner.ingest.credit`), so that is the most a
-    ring ever holds, one final row for each segment included; one whose size was left to the trainer grows up to that.
-    In a ring of fixed size the rest waits on the host for the next update, and may become too old for it.
+    limit and ``agents * (time_horizon + 1)`` steps over all actors (see `learner.ingest.credit`). These, and a final row
+    for each segment, are all that a ring ever has to hold; one whose size was left to the trainer grows by halves until
+    it does. In a ring of fixed size the rest waits on the host for the next update, and may become too old for it.
 
     Args:
         row_bytes: what a row takes.

@@ -14,15 +14,6 @@ RULES: Final = DEPLOY / "prometheus" / "rules"
 RULE_TESTS: Final = DEPLOY / "prometheus" / "tests"
 BOARDS: Final = DEPLOY / "grafana" / "dashboards"
 
-VARIABLES: Final[Mapping[str, str]] = {
-    "job": "learner",
-    "actor_job": "actor",
-    "instance": ".*",
-    "behavior": ".*",
-    "__rate_interval": "1m",
-}
-"""What Grafana puts into the queries of a board that has only just been opened."""
-
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _LABELS = re.compile(r"\{[^{}]*\}")
 _GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\([^()]*\)")
@@ -62,11 +53,6 @@ class Query:
     board: str
     panel: str
     expr: str
-
-    @property
-    def filled(self) -> str:
-        """The expression with `VARIABLES` in it, as a Prometheus takes it."""
-        return re.sub(r"\$(\w+)", lambda found: VARIABLES[found[1]], self.expr)
 
 
 def metric_names(expr: str) -> frozenset[str]:

@@ -5,7 +5,7 @@ import re
 import pytest
 import yaml
 
-from tests.deploy.promql import DEPLOY, RULE_TESTS, Rule, boards, metric_names, queries, rules
+from tests.deploy.promql import DEPLOY, RULE_TESTS, Rule, boards, metric_names, panels, queries, rules
 from tests.deploy.reference import documented
 
 ALERTS = rules("alert")
@@ -94,3 +94,13 @@ def test_recorded_series_are_named_by_level_metric_and_operation_and_are_used() 
     for record in RECORDS:
         assert re.fullmatch(r"(job|instance|behavior|behavior_reason):\w+:(sum|ratio|\w*5m)", record.name)
         assert record.name in used
+
+
+def test_a_runbook_names_panels_that_exist() -> None:
+    """What is in italics and begins with a capital or a number is a panel or a board."""
+    text = (DEPLOY / "README.md").read_text().partition("\n## Runbooks\n")[2].partition("\n## ")[0]
+    named = {" ".join(found.split()) for found in re.findall(r"(?<!\*)\*([A-Z0-9][^*]+)\*(?!\*)", text)}
+    titles = {
+        title for board in boards().values() for title in (board["title"], *(one["title"] for one in panels(board)))
+    }
+    assert named - titles == {"Means:", "See:", "Do:", "Critical"}

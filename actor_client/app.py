@@ -19,10 +19,12 @@ from actor_client.envs.base import EnvBatch
 from actor_client.envs.errors import EnvironmentFailedTooOften
 from actor_client.envs.factory import DEFAULT_BEHAVIOR, make_env_batch
 from actor_client.exits import ActorError, ExitCode
+from actor_client.heartbeat import Heartbeat
 from actor_client.platform import stop_signals
 from actor_client.policy.runner import Policy, PolicyUnusable
 from actor_client.rollout.loop import LoopLimits, RolloutLoop
 from actor_client.rollout.stats import RolloutStats
+from actor_client.serving import served_metrics
 from actor_client.settings import ActorSettings
 
 _VERSION_SUFFIX: Final = re.compile(r"-v\d+$")
@@ -38,15 +40,17 @@ def run_gym(settings: ActorSettings) -> ExitCode:
     # numpy's remarks on values that float32 cannot hold: the learner refuses such rows, and the log says so.
     warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"actor_client\.")
     log = structlog.get_logger()
-    link = LearnerLink(
-        settings.learner,
-        actor_name=settings.name,
-        load=Policy.load,
-        client_version=f"rollcast {version('rollcast')}; Python {sys.version.split()[0]}",
-    )
     try:
+        heartbeat = Heartbeat(settings.heartbeat_file)
+        link = LearnerLink(
+            settings.learner,
+            actor_name=settings.name,
+            load=Policy.load,
+            client_version=f"rollcast {version('rollcast')}; Python {sys.version.split()[0]}",
+            heartbeat=heartbeat,
+        )
         with stop_signals(link.request_stop):
-            _act(settings, link)
+            _act(settings, link, heartbeat)
     except ActorError as error:
         if error.exit_code is ExitCode.OK:
             log.info("stopped", reason=error.message)
@@ -59,7 +63,7 @@ def run_gym(settings: ActorSettings) -> ExitCode:
     return ExitCode.OK
 
 
-def _act(settings: ActorSettings, link: LearnerLink) -> None:
+def _act(settings: ActorSettings, link: LearnerLink, heartbeat: Heartbeat) -> None:
     """Makes the environments, connects, steps, and closes the session whatever happened.
 
     Raises:
@@ -73,7 +77,8 @@ def _act(settings: ActorSettings, link: LearnerLink) -> None:
         link.stop_after(settings.max_seconds)
     reason, message = session_pb2.CLOSE_REASON_DONE, ""
     try:
-        _step(settings, link, make_batch, batch)
+        with served_metrics(settings, link, heartbeat):
+            _step(settings, link, make_batch, batch, heartbeat)
     except EnvironmentFailedTooOften as error:
         reason, message = session_pb2.CLOSE_REASON_ENVIRONMENT_FAILED, error.message
         raise
@@ -85,11 +90,18 @@ def _act(settings: ActorSettings, link: LearnerLink) -> None:
         reason, message = session_pb2.CLOSE_REASON_ERROR, type(error).__name__
         raise
     finally:
+        batch.close()
         link.close(reason, message or link.stop_reason)
         _say_goodbye(link)
 
 
-def _step(settings: ActorSettings, link: LearnerLink, make_batch: Callable[[], EnvBatch], batch: EnvBatch) -> None:
+def _step(
+    settings: ActorSettings,
+    link: LearnerLink,
+    make_batch: Callable[[], EnvBatch],
+    batch: EnvBatch,
+    heartbeat: Heartbeat,
+) -> None:
     """Declares the behavior and steps it until the link stops.
 
     Raises:
@@ -98,17 +110,22 @@ def _step(settings: ActorSettings, link: LearnerLink, make_batch: Callable[[], E
     log = structlog.get_logger()
     if settings.connect_timeout is None:
         log.info("connecting", address=settings.learner, env=settings.env, num_envs=settings.num_envs)
-    try:
-        run = link.open(settings.connect_timeout)
-        behavior_name = _behavior(settings, run)
-        spec = dataclasses.replace(batch.spec, name=behavior_name)
-        behavior = link.declare(spec, 0, batch.num_envs, settings.connect_timeout)
-    except BaseException:
-        batch.close()
-        raise
+    run = link.open(settings.connect_timeout)
+    behavior_name = _behavior(settings, run)
+    spec = dataclasses.replace(batch.spec, name=behavior_name)
+    behavior = link.declare(spec, 0, batch.num_envs, settings.connect_timeout)
     log.info("acting", behavior=behavior_name, time_horizon=behavior.time_horizon, agents=batch.num_envs)
     limits = LoopLimits(max_env_failures=settings.max_env_failures)
-    loop = RolloutLoop(make_batch, batch, link, behavior, limits=limits, on_stats=_say_progress)
+    loop = RolloutLoop(
+        make_batch,
+        batch,
+        link,
+        behavior,
+        limits=limits,
+        on_stats=_say_progress,
+        counts=link.counts,
+        heartbeat=heartbeat,
+    )
     try:
         _say_progress(loop.run())
     except PolicyUnusable as error:

@@ -46,6 +46,17 @@ def build_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     _add_gym(gym)
+    health = commands.add_parser(
+        "healthcheck",
+        help="exit with 0 if an actor on this machine steps, or waits for its learner",
+        description="Looks at the file that an actor touches (gym --heartbeat-file).",
+        epilog=_EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    health.add_argument("--heartbeat-file", metavar="FILE", required=True, help="the file")
+    health.add_argument("--max-age", metavar="S", type=_seconds, default=30.0, help="oldest beat (default: 30)")
+    health.set_defaults(run=_healthcheck)
     return parser
 
 
@@ -93,9 +104,27 @@ def _add_gym(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--connect-timeout", metavar="S", help="give up if the learner is not found within S seconds")
     parser.add_argument("--max-seconds", metavar="S", help="stop after S seconds")
     parser.add_argument("--max-env-failures", metavar="N", help="failures in a row that end the actor (default: 3)")
+    parser.add_argument(
+        "--metrics-address", metavar="HOST:PORT", help="serve metrics there, or off (default: 127.0.0.1:9465)"
+    )
+    parser.add_argument("--heartbeat-file", metavar="FILE", help="file to touch while the actor steps, or waits")
     parser.add_argument("--log-format", metavar="FORMAT", help="auto, console or json")
     parser.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
     parser.set_defaults(run=_gym)
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < float("inf"):
+        raise ValueError(text)
+    return seconds
+
+
+def _healthcheck(parsed: argparse.Namespace) -> int:
+    from actor_client.heartbeat import check
+
+    print(check(Path(parsed.heartbeat_file), parsed.max_age))
+    return ExitCode.OK
 
 
 def _gym(parsed: argparse.Namespace) -> int:

@@ -8,6 +8,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
+from rollcast.enums import SegmentEnd
+
 STEP_SECONDS: Final = (1e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 5e-2, 0.1, 1.0)
 NETWORK_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
@@ -77,6 +79,12 @@ class RolloutCounts:
         self.chunks_dropped = dict.fromkeys(DROP_REASONS, 0)
         self.swaps = 0
         self.swapped_at = 0.0
+
+    def ended(self, ends: Sequence[int]) -> None:
+        """Counts finished episodes by their `SegmentEnd`."""
+        terminated = sum(end == SegmentEnd.TERMINATED for end in ends)
+        self.episodes["terminated"] += terminated
+        self.episodes["truncated"] += len(ends) - terminated
 
     @property
     def waited_seconds(self) -> float:

@@ -6,7 +6,7 @@ Loaded only if metrics are served: the client library takes a few megabytes.
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from prometheus_client import GCCollector, Metric, ProcessCollector, generate_latest
@@ -16,7 +16,8 @@ from prometheus_client.utils import floatToGoString
 from rollcast.enums import HoldReason
 
 from actor_client.connection.books import BooksView
-from actor_client.counts import OTHER, ConnectionCounts, RolloutCounts, Tally
+from actor_client.counts import OTHER, RolloutCounts, Tally
+from actor_client.snapshot import ActorSnapshot
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX: Final = "rollcast_actor_"
@@ -33,35 +34,6 @@ class ActorBuild:
     version: str
     revision: str
     env: str
-
-
-@dataclass(frozen=True, slots=True)
-class ActorSnapshot:
-    """An actor at one moment.
-
-    Attributes:
-        rollout: What the stepping thread counted.
-        connection: What the connection's thread counted.
-        books: Of all behaviors, over the life of the process, each behavior's of one moment.
-        chunks_unacked: Chunks that are kept.
-        credit_steps: Steps that may be taken before more credit is needed.
-        held: Reasons of the holds that keep the actor from stepping.
-        is_uploading: The upload stream is open.
-        is_subscribed: The policy stream is open.
-        policy_version: The version that acts; 0 before there is one, or for the untrained one.
-        rejected: Rows refused by the learner in acks, by reason; they are acked in the books.
-    """
-
-    rollout: RolloutCounts = field(default_factory=RolloutCounts)
-    connection: ConnectionCounts = field(default_factory=ConnectionCounts)
-    books: BooksView = field(default_factory=BooksView)
-    chunks_unacked: int = 0
-    credit_steps: int = 0
-    held: frozenset[str] = frozenset()
-    is_uploading: bool = False
-    is_subscribed: bool = False
-    policy_version: int = 0
-    rejected: Mapping[str, int] = field(default_factory=dict)
 
 
 class ActorMetrics(Collector):

@@ -5,6 +5,7 @@ import ipaddress
 import json
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -16,6 +17,8 @@ from actor_client.logs import LogFormat, LogLevel
 
 PREFIX: Final = "ROLLCAST_ACTOR_"
 MAX_ENVS: Final = 65536
+DEFAULT_METRICS_ADDRESS: Final = "127.0.0.1:9465"
+NO_METRICS: Final = "off"
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -36,6 +39,8 @@ class ActorSettings(BaseSettings):
     connect_timeout: Seconds | None = None
     max_seconds: Seconds | None = None
     max_env_failures: int = Field(default=3, ge=1)
+    metrics_address: str = DEFAULT_METRICS_ADDRESS
+    heartbeat_file: Path | None = None
     log_format: LogFormat = "auto"
     log_level: LogLevel = "info"
 
@@ -58,8 +63,31 @@ class ActorSettings(BaseSettings):
         split_address(value)
         return value
 
+    @field_validator("metrics_address")
+    @classmethod
+    def _check_metrics_address(cls, value: str) -> str:
+        if value != NO_METRICS:
+            split_address(value, may_be_zero=True)
+        return value
+
+    @property
+    def metrics_endpoint(self) -> tuple[str, int] | None:
+        """Where metrics are served, host and port; None for nowhere."""
+        return None if self.metrics_address == NO_METRICS else split_address(self.metrics_address, may_be_zero=True)
+
+    @property
+    def may_move_metrics(self) -> bool:
+        """Whether another port will do as well: nobody asked for this one."""
+        return "metrics_address" not in self.model_fields_set
+
     @model_validator(mode="after")
     def _check_exposure(self) -> Self:
+        metrics = self.metrics_endpoint
+        if not self.insecure and metrics is not None and not is_loopback(metrics[0]):
+            raise ValueError(
+                f"metrics_address {self.metrics_address} can be reached from other machines, in plain text and without "
+                "a password; pass --insecure if you trust the network, or serve metrics on 127.0.0.1"
+            )
         host, _ = split_address(self.learner)
         if not self.insecure and not is_loopback(host):
             raise ValueError(
@@ -89,8 +117,12 @@ def load(flags: Mapping[str, object], environ: Mapping[str, str] | None = None) 
         raise ActorError(ExitCode.USAGE, f"a {PREFIX} variable cannot be read: {error}") from None
 
 
-def split_address(address: str) -> tuple[str, int]:
+def split_address(address: str, *, may_be_zero: bool = False) -> tuple[str, int]:
     """Returns host and port of HOST:PORT; an IPv6 address stands in brackets.
+
+    Args:
+        address: The text.
+        may_be_zero: Port 0 is allowed, which means any free one to whoever listens.
 
     Raises:
         ValueError: It is something else.
@@ -102,8 +134,9 @@ def split_address(address: str) -> tuple[str, int]:
         raise ValueError(f"{address!r} has no clear port; write [ADDRESS]:PORT")
     if not host or not host.isprintable() or " " in host or "/" in host:
         raise ValueError(f"{address!r} names no host; write HOST:PORT, as in 127.0.0.1:50051")
-    if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ValueError(f"{address!r} has no port from 1 to 65535; write HOST:PORT, as in 127.0.0.1:50051")
+    smallest = 0 if may_be_zero else 1
+    if not port.isascii() or not port.isdigit() or not smallest <= int(port) < 65536:
+        raise ValueError(f"{address!r} has no port from {smallest} to 65535; write HOST:PORT, as in 127.0.0.1:50051")
     return host, int(port)
 
 

@@ -4,6 +4,8 @@ A behavior has one gate, one number and one newest policy; each of its teams has
 acting policy. The stepping thread's calls are plain reads of attributes that the connection's thread replaces whole.
 """
 
+import time
+
 import structlog
 from rollcast import limits
 from rollcast.specs import BehaviorSpec
@@ -14,6 +16,7 @@ from actor_client.connection.books import Books, BooksView
 from actor_client.connection.gate import Gate
 from actor_client.connection.hub import Hub
 from actor_client.connection.window import WINDOW_BYTES, Parcel
+from actor_client.counts import count
 from actor_client.exits import ActorError, ExitCode
 from actor_client.notices import Notices
 from actor_client.policy.actions import ActingPolicy
@@ -87,6 +90,29 @@ class Behavior:
         """Returns the books of the present session, of all teams."""
         return sum((port.present_books.view() for port in self.ports), BooksView())
 
+    def total(self) -> BooksView:
+        """Returns the books of all sessions, of all teams, as of one moment."""
+        with self._hub.window.lock:
+            return sum((port.total() for port in self.ports), BooksView())
+
+    @property
+    def has_untaken_policy(self) -> bool:
+        """Whether there is a policy that no team acts with."""
+        return self.newest is not None and all(port.policy is not self.newest for port in self.ports)
+
+    @property
+    def credit_steps(self) -> int:
+        """Steps that may be taken before more credit is needed."""
+        return max(0, self.gate.steps_through - self.produced_steps)
+
+    @property
+    def held(self) -> frozenset[str]:
+        """Reasons of the holds that keep any team waiting."""
+        versions = [port.acting[1] for port in self.ports]
+        return frozenset(
+            hold.word for hold in self.gate.holds if any(hold.holds(version) for version in versions or [0])
+        )
+
     def report(self) -> session_pb2.ActorBooks:
         """Returns the books as they travel in renewals."""
         return self.view().to_message(self.index, self.agents)
@@ -123,6 +149,7 @@ class BehaviorPort:
         self._notices = Notices()
         self._too_large = 0  # in a row
         self._books = Books()
+        self._past = BooksView()  # of all sessions before
         self._next_books: Books | None = None  # of the new session, while the stepping thread still uses the old ones
         self._acting: ActingPolicy | None = None
         self.acting = (0, 0)
@@ -181,9 +208,20 @@ class BehaviorPort:
         """Goes over to the new session: its books are at zero, and its policy comes anew."""
         with self._hub.window.lock:
             if self._next_books is not None:
+                self._past += self._books.view()
                 self._books, self._next_books = self._next_books, None
                 if self._acting is not self._behavior.newest:
                     self.acting = (0, 0)
+
+    @property
+    def policy(self) -> ActingPolicy | None:
+        """What acts."""
+        return self._acting
+
+    def total(self) -> BooksView:
+        """Returns the books of all sessions. Called under the window's lock."""
+        books = self._past + self._books.view()
+        return books if self._next_books is None else books + self._next_books.view()
 
     def lose_session(self) -> None:
         """Asks the stepping thread to give up its open rows. Called by the connection, under the window's lock."""
@@ -196,6 +234,8 @@ class BehaviorPort:
             return None
         self._acting = newest
         self.acting = (newest.generation, newest.version)
+        self._hub.rollout.swaps += 1
+        self._hub.rollout.swapped_at = time.time()
         return newest
 
     def may_step(self, steps: int) -> bool:
@@ -212,11 +252,23 @@ class BehaviorPort:
             and self._next_books is None
         )
 
+    @property
+    def missing(self) -> str:
+        """What `may_step` lacks, in a word of `actor_client.counts.WAIT_REASONS`."""
+        hub, gate = self._hub, self._behavior.gate
+        generation, version = self.acting
+        if not (hub.uploading and hub.flowing) or self._next_books is not None:
+            return "connection"
+        if self._acting is None or generation != gate.generation:
+            return "policy"
+        return "hold" if gate.held(version) else "credit"
+
     def send(self, chunk: Chunk) -> None:
         """Takes over a sealed chunk; counts it as dropped if the learner could not use it any more."""
         hub, behavior, books = self._hub, self._behavior, self._books
         chunk.team = self._team
         request = behavior.encode(chunk)
+        hub.rollout.chunks_built += 1
         size_bytes = request.chunk.ByteSize()
         with hub.window.lock:
             reason = self._fault(chunk, size_bytes)
@@ -228,6 +280,7 @@ class BehaviorPort:
             self._too_large = 0
             hub.wake()
             return
+        count(hub.rollout.chunks_dropped, reason)
         if reason == "too_large":
             self._say_too_large(chunk.rows, size_bytes)
         if (left_out := self._notices.due(reason)) is not None:

@@ -1,9 +1,10 @@
 """The policy subscription: bytes in, checked, loaded beside the loop, and laid out for the stepping thread. Stop 12."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import grpc
 import structlog
@@ -23,6 +24,14 @@ from actor_client.policy.actions import ActingPolicy
 LoadPolicy: TypeAlias = Callable[[PolicyDescription, bytes, BehaviorSpec], ActingPolicy]
 
 
+class _Arrived(NamedTuple):
+    """A policy that was received whole and is not loaded yet; `began_at` is when its header came."""
+
+    description: PolicyDescription
+    payload: bytes
+    began_at: float
+
+
 class Downlink:
     """One subscription of the session. The newest version wins; one that cannot be used is reported, the old one stays.
 
@@ -38,7 +47,8 @@ class Downlink:
         self._endpoint = endpoint
         self._load = load
         self._workers = workers
-        self._arrived: dict[int, tuple[PolicyDescription, bytes]] = {}
+        self._arrived: dict[int, _Arrived] = {}
+        self._began_at = 0.0
         self._backoff = Backoff()
         self._log = structlog.get_logger()
 
@@ -70,12 +80,14 @@ class Downlink:
         call = self._endpoint.policies.Subscribe(request)
         assembler = PolicyAssembler()
         index = 0
+        self._hub.subscribed = True
         try:
             with wire_errors():
                 async for message in call:
                     kind = message.WhichOneof("message")
                     if kind == "header":
                         index = message.header.behavior_index
+                        self._began_at = time.monotonic()
                         assembler.begin(message.header)
                     elif kind == "frame":
                         await self._add(assembler, message.frame)
@@ -83,9 +95,11 @@ class Downlink:
                         self._assign(message.assignment)
             raise WireError("the learner ended the subscription", code=grpc.StatusCode.UNAVAILABLE)
         except PolicyCorrupt as error:
+            self._hub.counts.policies_bad += 1
             self._refuse(index, error.message)
             raise
         finally:
+            self._hub.subscribed = False
             call.cancel()
 
     def _held(self) -> list[policy_pb2.HeldPolicy]:
@@ -102,7 +116,10 @@ class Downlink:
         """Takes a frame; verifying the whole after the last one takes long, and so happens beside the loop."""
         complete = await asyncio.get_running_loop().run_in_executor(self._workers, assembler.add, frame)
         if complete is not None:
-            self._arrived[complete[0].behavior_index] = complete
+            description, payload = complete
+            if description.behavior_index in self._arrived:
+                self._hub.counts.policies_superseded += 1
+            self._arrived[description.behavior_index] = _Arrived(description, payload, self._began_at)
             self._hub.loadable.set()
 
     def _assign(self, assignment: policy_pb2.Assignment) -> None:
@@ -119,12 +136,11 @@ class Downlink:
             for index in list(self._arrived):
                 behavior = self._hub.by_index(index)
                 if behavior is not None:
-                    description, payload = self._arrived.pop(index)
-                    await self._load_one(behavior, description, payload)
+                    await self._load_one(behavior, self._arrived.pop(index))
 
-    async def _load_one(self, behavior: Behavior, description: PolicyDescription, payload: bytes) -> None:
+    async def _load_one(self, behavior: Behavior, arrived: _Arrived) -> None:
         """Loads one policy and makes it the newest, or reports why not."""
-        newest = behavior.newest
+        newest, description = behavior.newest, arrived.description
         if description.generation != self._hub.session.generation:
             self._log.debug("policy_of_other_generation", generation=description.generation)
             return
@@ -135,10 +151,13 @@ class Downlink:
             return
         loop = asyncio.get_running_loop()
         try:
-            policy = await loop.run_in_executor(self._workers, self._load, description, payload, behavior.spec)
+            policy = await loop.run_in_executor(self._workers, self._load, description, arrived.payload, behavior.spec)
         except Exception as error:  # noqa: BLE001 - whatever a stranger's bytes cause, the old policy goes on acting
+            self._hub.counts.policies_unusable += 1
             self._refuse(description.behavior_index, f"version {description.version}: {error}")
             return
+        self._hub.counts.policies_superseded += behavior.has_untaken_policy
+        self._hub.counts.policy_fetch_seconds.add(time.monotonic() - arrived.began_at)
         behavior.newest = policy
         behavior.policy_error = ""
         self._backoff.healthy()

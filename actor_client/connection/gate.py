@@ -23,6 +23,10 @@ class ActiveHold:
     reason: int
     until_version: int
 
+    def holds(self, acting_version: int) -> bool:
+        """Whether it keeps this version of the present generation from acting."""
+        return not 0 < self.until_version <= acting_version
+
     @property
     def word(self) -> str:
         """The reason, for logs."""
@@ -82,7 +86,7 @@ class Gate:
 
     def held(self, acting_version: int) -> bool:
         """Whether a hold is active under this version of the present generation."""
-        return any(not 0 < hold.until_version <= acting_version for hold in self.holds)
+        return any(hold.holds(acting_version) for hold in self.holds)
 
     def admits(self, size_bytes: int) -> bool:
         """Whether a chunk of this size may be sent."""

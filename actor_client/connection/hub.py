@@ -16,6 +16,7 @@ from actor_client.connection.gate import Gate
 from actor_client.connection.refusals import DataRefusals
 from actor_client.connection.session import Opening, RunInfo, Session
 from actor_client.connection.window import SendWindow
+from actor_client.counts import ConnectionCounts, RolloutCounts, count
 from actor_client.exits import ActorError
 from actor_client.notices import Notices
 from actor_client.rollout.link import ChunkLimits
@@ -54,10 +55,14 @@ class Hub:
         assignment: What the learner asks the actor to do; None before it asked.
         close_reason: Why the session is closed, for the learner.
         close_message: See close_reason.
+        rollout: What the stepping thread counts.
+        counts: What the connection counts.
+        uploading: The upload stream is open.
+        subscribed: The policy stream is open.
         closing: Set when everything shall be sent and the session closed.
     """
 
-    def __init__(self, address: str, session: Session) -> None:
+    def __init__(self, address: str, session: Session, rollout: RolloutCounts | None = None) -> None:
         self.address = address
         self.session = session
         self.window = SendWindow()
@@ -83,6 +88,10 @@ class Hub:
         self.assignment: policy_pb2.Assignment | None = None
         self.close_reason: session_pb2.CloseReason.ValueType = session_pb2.CLOSE_REASON_DONE
         self.close_message = ""
+        self.rollout = rollout or RolloutCounts()
+        self.counts = ConnectionCounts()
+        self.uploading = False
+        self.subscribed = False
         self._gates: dict[int, Gate] = {}
         self._loop = asyncio.get_running_loop()
 
@@ -138,6 +147,7 @@ class Hub:
             if opening is Opening.RESUMED:
                 return 0
             reason = "session_lost" if opening is Opening.LOST else "generation"
+            count(self.counts.chunks_dropped, reason, self.window.chunks)
             dropped = self.window.clear(reason, self.session.next_sequence)
             self._gates = {}
             for behavior in self.behaviors.values():

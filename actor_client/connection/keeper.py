@@ -17,6 +17,7 @@ from actor_client.connection.session import Opening
 from actor_client.connection.tasks import first_of
 from actor_client.connection.uplink import Uplink
 from actor_client.connection.verdicts import describe, describe_shortly, fatal, least_wait_seconds, superseded
+from actor_client.counts import count
 from actor_client.exits import ActorError, ExitCode
 
 # An actor that is fenced so often in a row shares its session with another process.
@@ -167,6 +168,7 @@ class Keeper:
         if failure is not None:
             raise failure
         hub.reconnects += 1
+        count(hub.counts.reconnects, (error.reason or error.code.name).lower())
         hub.last_failure = describe_shortly(error)
         wait_seconds = self._backoff.failed(least_wait_seconds(error))
         self._log.debug("connection_failure", reason=describe(error))

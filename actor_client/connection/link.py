@@ -19,7 +19,10 @@ from actor_client.connection.endpoint import CLOSE_SECONDS
 from actor_client.connection.hub import Hub
 from actor_client.connection.keeper import Keeper, unexpected
 from actor_client.connection.session import RunInfo, Session
+from actor_client.counts import RolloutCounts
 from actor_client.exits import ActorError, ExitCode
+from actor_client.heartbeat import Heartbeat
+from actor_client.snapshot import ActorSnapshot
 
 Answer = TypeVar("Answer")
 
@@ -40,6 +43,10 @@ class LearnerLink:
         load: Makes a policy from verified bytes; runs in a worker thread.
         client_version: For the learner's log.
         flush_seconds: How long the last chunks may take to be acked when the actor closes.
+        heartbeat: Beaten by whoever waits here: to wait for a learner is no fault.
+
+    Attributes:
+        counts: What the stepping thread counts.
 
     Example:
         link = LearnerLink(address, actor_name="actor", load=Policy.load, client_version="0.1.0")
@@ -57,7 +64,10 @@ class LearnerLink:
         load: LoadPolicy,
         client_version: str,
         flush_seconds: float = FLUSH_SECONDS,
+        heartbeat: Heartbeat | None = None,
     ) -> None:
+        self.counts = RolloutCounts()
+        self._heartbeat = heartbeat or Heartbeat()
         self._address = address
         self._session = Session(actor_name, client_version)
         self._load = load
@@ -117,6 +127,23 @@ class LearnerLink:
         """Returns the books of the present session by behavior."""
         return {name: behavior.view() for name, behavior in list(self._hub.behaviors.items())}
 
+    def snapshot(self) -> ActorSnapshot:
+        """Returns what the actor is like now; from any thread, after `start`."""
+        hub = self._hub
+        behaviors = list(hub.behaviors.values())
+        return ActorSnapshot(
+            rollout=hub.rollout,
+            connection=hub.counts,
+            books=sum((behavior.total() for behavior in behaviors), BooksView()),
+            chunks_unacked=hub.window.chunks,
+            credit_steps=sum(behavior.credit_steps for behavior in behaviors),
+            held=frozenset().union(*(behavior.held for behavior in behaviors)),
+            is_uploading=hub.uploading,
+            is_subscribed=hub.subscribed,
+            policy_version=max((port.acting[1] for behavior in behaviors for port in behavior.ports), default=0),
+            rejected=dict(hub.rejected),
+        )
+
     def open(self, timeout_seconds: float | None = None) -> RunInfo:
         """Waits for the first opening of the session.
 
@@ -143,6 +170,7 @@ class LearnerLink:
 
     def wait(self, timeout_seconds: float) -> None:
         """Returns when something changed (credit, hold, policy, stop), or after the time."""
+        self._heartbeat.beat()
         self._hub.changed.wait(timeout_seconds)
         self._hub.changed.clear()
 
@@ -222,7 +250,7 @@ class LearnerLink:
 
     async def _keep(self) -> None:
         """Keeps the connection until the actor closes or an error ends it."""
-        self._hub = hub = Hub(self._address, self._session)
+        self._hub = hub = Hub(self._address, self._session, self.counts)
         self._declarations = Declarations(hub)
         workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="rollcast-policy")
         keeper = Keeper(hub, self._declarations, self._load, workers, self._flush_seconds)

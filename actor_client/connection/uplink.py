@@ -1,6 +1,7 @@
 """The upload stream: chunks out; acks, credit, holds and the learner's farewell in. Stop 4 of the way of a step."""
 
 import asyncio
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import TypeAlias
@@ -16,6 +17,7 @@ from actor_client.connection.gate import ActiveHold
 from actor_client.connection.hub import Hub
 from actor_client.connection.tasks import first_of
 from actor_client.connection.verdicts import one_line
+from actor_client.connection.window import Parcel
 
 UploadCall: TypeAlias = "grpc.aio.StreamStreamCall[trajectory_pb2.UploadRequest, trajectory_pb2.UploadResponse]"
 
@@ -60,6 +62,7 @@ class Uplink:
                 raise WireError("the stream ended during a write", code=grpc.StatusCode.UNAVAILABLE) from None
             raise
         finally:
+            self._hub.uploading = False
             call.cancel()
 
     async def _open(self, call: UploadCall) -> None:
@@ -71,7 +74,7 @@ class Uplink:
         if not isinstance(answer, trajectory_pb2.UploadResponse) or answer.WhichOneof("message") != "opened":
             raise WireError("the upload was not answered with `opened`", code=grpc.StatusCode.INTERNAL)
         try:
-            self._hub.window.rewind(answer.opened.next_sequence)
+            self._hub.counts.chunks_acked += len(self._hub.window.rewind(answer.opened.next_sequence))
         except ValueError as error:
             self._hub.session.forget()
             raise WireError(str(error), code=grpc.StatusCode.OUT_OF_RANGE) from None
@@ -80,7 +83,7 @@ class Uplink:
             gate.set_holds(hold for hold in answer.opened.holds if hold.behavior_index == index)
         for hold in answer.opened.holds:
             self._hold(hold)
-        self._hub.flowing = True
+        self._hub.flowing = self._hub.uploading = True
         self._hub.changed.set()
 
     async def _send(self, call: UploadCall) -> None:
@@ -90,7 +93,10 @@ class Uplink:
             while not (hub.closing.is_set() and hub.window.empty):
                 hub.sendable.clear()
                 while (parcel := hub.window.take()) is not None:
+                    parcel.sent_at = time.monotonic()
                     await call.write(parcel.request)
+                    hub.counts.chunks_sent += 1
+                    hub.counts.sent_bytes += parcel.size_bytes
                     if hub.careful:
                         await self._acked()
                 if not (hub.closing.is_set() and hub.window.empty):
@@ -134,6 +140,7 @@ class Uplink:
             raise WireError(str(error), code=grpc.StatusCode.INTERNAL) from None
         if settled:
             self._hub.careful = False
+            self._count(settled)
         self._grant(ack.credit)
         for rejection in ack.rejections:
             self._reject(rejection)
@@ -141,6 +148,12 @@ class Uplink:
             self._hub.fail(failure)  # the stepping thread then closes the session with its books, as at any end
         self._hub.sendable.set()
         self._hub.changed.set()
+
+    def _count(self, settled: list[Parcel]) -> None:
+        counts, now = self._hub.counts, time.monotonic()
+        counts.chunks_acked += len(settled)
+        for parcel in settled:
+            counts.round_trip_seconds.add(now - parcel.sent_at)
 
     def _grant(self, credits_: Iterable[trajectory_pb2.Credit]) -> None:
         for credit in credits_:

@@ -30,6 +30,7 @@ class Parcel:
         rows: Number of steps.
         size_bytes: Encoded size of the chunk; what credit in bytes counts.
         sequence: 0 until it was sent.
+        sent_at: When it was written last, in monotonic seconds; 0 before.
     """
 
     request: trajectory_pb2.UploadRequest
@@ -38,6 +39,7 @@ class Parcel:
     rows: int
     size_bytes: int
     sequence: int = 0
+    sent_at: float = 0.0
 
 
 class SendWindow:
@@ -80,6 +82,11 @@ class SendWindow:
     def empty(self) -> bool:
         """Whether everything that was put in has been acked or given up."""
         return not self._sent and not self._waiting
+
+    @property
+    def chunks(self) -> int:
+        """All chunks that are kept."""
+        return len(self._sent) + len(self._waiting)
 
     @property
     def unacked_rows(self) -> int:

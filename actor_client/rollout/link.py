@@ -114,6 +114,11 @@ class BehaviorLink(Protocol):
         """
         ...
 
+    @property
+    def missing(self) -> str:
+        """What `may_step` lacks, in a word of `actor_client.counts.WAIT_REASONS`."""
+        ...
+
     def send(self, chunk: Chunk) -> None:
         """Takes over a sealed chunk. Never blocks.
 

@@ -6,9 +6,11 @@ from typing import Final
 
 import structlog
 
-from actor_client.envs.base import EnvBatch, MaskArray, Observations
+from actor_client.counts import RolloutCounts
+from actor_client.envs.base import EnvBatch, MaskArray, Observations, StepResult
 from actor_client.envs.errors import EnvironmentFailed, EnvironmentFailedTooOften, UnknownEnvironment, UnsupportedSpace
 from actor_client.envs.seeds import environment_seeds
+from actor_client.heartbeat import Heartbeat
 from actor_client.notices import Notices
 from actor_client.policy.actions import ActingPolicy
 from actor_client.policy.noise import Noise
@@ -57,6 +59,8 @@ class RolloutLoop:
         limits: When to end.
         on_stats: Called every `stats_every_seconds` with what was done so far.
         stats_every_seconds: Interval of the calls.
+        counts: What was done, for metrics; must be new.
+        heartbeat: Beaten with each step; waiting beats by itself (`Link.wait`).
     """
 
     def __init__(
@@ -69,6 +73,8 @@ class RolloutLoop:
         limits: LoopLimits | None = None,
         on_stats: Callable[[RolloutStats], None] | None = None,
         stats_every_seconds: float = 10.0,
+        counts: RolloutCounts | None = None,
+        heartbeat: Heartbeat | None = None,
     ) -> None:
         self._make_batch = make_batch
         self._batch = batch
@@ -87,7 +93,9 @@ class RolloutLoop:
             logits_size=action.mask_size,
         )
         self._policy: ActingPolicy | None = None
-        self._timer = StepTimer()
+        self._counts = counts or RolloutCounts()
+        self._heartbeat = heartbeat or Heartbeat()
+        self._timer = StepTimer(self._counts)
         self._stats_due = self._timer.clock() + stats_every_seconds
         self._vector_steps = 0
         self._episodes = 0
@@ -127,6 +135,7 @@ class RolloutLoop:
                     self._step(self._policy, recorder)
                 except EnvironmentFailed as failure:
                     recorder.discard_open("env_error")
+                    self._counts.episodes["env_error"] += self._form.num_envs
                     self._recover(failure, recorder)
             recorder.cut(self._observations, self._masks)
         except EnvironmentFailedTooOften:
@@ -169,9 +178,7 @@ class RolloutLoop:
         result = self._batch.step(actions.environment_continuous, actions.discrete)
         self._observations, self._masks = result.observations, self._batch.action_masks
         recorder.record(observations, masks, actions, result, self._masks)
-        self._failures_in_row = 0
-        self._vector_steps += 1
-        self._episodes += len(result.ended)
+        self._took(result)
 
     def _timed_step(self, policy: ActingPolicy, recorder: Recorder) -> None:
         """Does the same, looks at the clock meanwhile, and reports now and then."""
@@ -184,11 +191,19 @@ class RolloutLoop:
         stepped = clock()
         self._observations, self._masks = result.observations, self._batch.action_masks
         recorder.record(observations, masks, actions, result, self._masks)
+        self._timer.add(begun, acted, stepped)
+        self._took(result)
+        self._report(stepped)
+
+    def _took(self, result: StepResult) -> None:
+        """Counts a step of all environments."""
         self._failures_in_row = 0
         self._vector_steps += 1
-        self._episodes += len(result.ended)
-        self._timer.add(begun, acted, stepped)
-        self._report(stepped)
+        self._counts.env_steps += self._form.num_envs
+        if result.ended:
+            self._episodes += len(result.ended)
+            self._counts.ended(result.ends.tolist())
+        self._heartbeat.beat()
 
     def _report(self, now: float) -> None:
         if self._on_stats is not None and now >= self._stats_due:
@@ -199,9 +214,10 @@ class RolloutLoop:
         """Sends what is closed, since nothing will join it soon, and waits for the connection."""
         recorder.flush()
         begun = self._timer.clock()
+        reason = self._behavior.missing
         self._link.wait(WAIT_SECONDS)
         now = self._timer.clock()
-        self._timer.wait_seconds += now - begun
+        self._counts.wait_seconds[reason] += now - begun
         self._report(now)
 
     def _recover(self, failure: EnvironmentFailed, recorder: Recorder | None) -> None:
@@ -215,6 +231,7 @@ class RolloutLoop:
         while True:
             self._failures += 1
             self._failures_in_row += 1
+            self._counts.env_failures += 1
             if (left_out := self._notices.due("environment_failed")) is not None:
                 _log.warning(
                     "environment_failed", error=failure.message, in_row=self._failures_in_row, left_out=left_out

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from actor_client.counts import RolloutCounts
+
 SAMPLE_EVERY_STEPS: Final = 16
 """Every so many vector steps one is timed. A prime would be no better: environments have no period of their own."""
 
@@ -43,16 +45,16 @@ class StepTimer:
     """Times one step in `SAMPLE_EVERY_STEPS`.
 
     Args:
+        counts: Where the seconds go.
         clock: Monotonic seconds.
     """
 
-    __slots__ = ("_act", "_begun", "_clock", "_env", "_total", "clock", "wait_seconds")
+    __slots__ = ("_begun", "_counts", "clock")
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, counts: RolloutCounts, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self._begun = clock()
-        self._act = self._env = self._total = 0.0
-        self.wait_seconds = 0.0
+        self._counts = counts
 
     def add(self, begun: float, acted: float, stepped: float) -> None:
         """Adds one timed step, which ends now.
@@ -62,20 +64,23 @@ class StepTimer:
             acted: When its actions were chosen.
             stepped: When the environments had taken them.
         """
-        self._act += acted - begun
-        self._env += stepped - acted
-        self._total += self.clock() - begun
+        counts = self._counts
+        counts.act_seconds.add(acted - begun)
+        counts.env_step_seconds.add(stepped - acted)
+        counts.record_seconds.add(self.clock() - stepped)
 
     def stats(self, *, steps: int, episodes: int, env_failures: int, unusable_episodes: int) -> RolloutStats:
         """Returns what is known by now."""
-        total = self._total or 1.0
+        counts = self._counts
+        act, env = counts.act_seconds.total, counts.env_step_seconds.total
+        total = act + env + counts.record_seconds.total or 1.0
         return RolloutStats(
             steps=steps,
             episodes=episodes,
             env_failures=env_failures,
             unusable_episodes=unusable_episodes,
             seconds=self.clock() - self._begun,
-            wait_seconds=self.wait_seconds,
-            act_share=self._act / total,
-            env_share=self._env / total,
+            wait_seconds=counts.waited_seconds,
+            act_share=act / total,
+            env_share=env / total,
         )

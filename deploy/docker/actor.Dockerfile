@@ -29,6 +29,7 @@ LABEL org.opencontainers.image.title="rollcast-actor" \
 COPY --from=build /opt/rollcast /opt/rollcast
 ENV PATH=/opt/rollcast/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     HOME=/tmp \
+    ROLLCAST_REVISION=${REVISION} \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1
 # Environments of your own are looked for here.

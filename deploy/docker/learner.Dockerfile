@@ -39,6 +39,7 @@ COPY --from=build /opt/rollcast /opt/rollcast
 COPY --from=build --chown=10001:10001 /results /results
 ENV PATH=/opt/rollcast/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     HOME=/tmp \
+    ROLLCAST_REVISION=${REVISION} \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1
 WORKDIR /runs

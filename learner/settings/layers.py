@@ -21,7 +21,7 @@ from learner.settings.yaml_reader import parse_value
 
 PREFIX = "ROLLCAST_"
 SECRETS_DIRECTORY = "ROLLCAST_SECRETS_DIR"
-RESERVED_NAMES = frozenset({"ROLLCAST_BIND", SECRETS_DIRECTORY})
+RESERVED_NAMES = frozenset({"ROLLCAST_BIND", "ROLLCAST_REVISION", SECRETS_DIRECTORY})
 """Variables with the prefix that are no settings of the run file."""
 ACTOR_PREFIX = "ROLLCAST_ACTOR_"
 MAX_SECRET_BYTES = 64 * 1024

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -90,3 +91,18 @@ def test_a_command_leaves_signals_as_they_were() -> None:
     script = "import signal; from actor_client.cli import main; main(['--version']); print(signal.getsignal(2))"
     result = shell(f'trap "" INT; {sys.executable} -c "{script}"')
     assert result.stdout.splitlines()[-1] == "1", result.stderr
+
+
+@pytest.mark.parametrize(("age_seconds", "code"), [(0, ExitCode.OK), (100, ExitCode.STUCK)])
+def test_healthcheck_goes_by_the_age_of_the_heartbeat(tmp_path: Path, age_seconds: float, code: ExitCode) -> None:
+    """A container's health check needs nothing but the file, and loads nothing heavy."""
+    path = tmp_path / "heartbeat"
+    path.touch()
+    os.utime(path, (time.time() - age_seconds, time.time() - age_seconds))
+    assert main(["healthcheck", "--heartbeat-file", str(path), "--max-age", "60"]) == code
+
+
+@pytest.mark.parametrize("age", ["0", "-1", "nan", "inf", "soon"])
+def test_healthcheck_refuses_an_age_that_is_none(tmp_path: Path, age: str) -> None:
+    """A wrong command line has its own code, as everywhere."""
+    assert main(["healthcheck", "--heartbeat-file", str(tmp_path), "--max-age", age]) == ExitCode.USAGE

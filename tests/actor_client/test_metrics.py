@@ -23,8 +23,9 @@ from actor_client.counts import (
     count,
 )
 from actor_client.exits import ActorError, ExitCode
-from actor_client.metrics import ActorBuild, ActorMetrics, ActorSnapshot
+from actor_client.metrics import ActorBuild, ActorMetrics
 from actor_client.metrics_server import MetricsServer
+from actor_client.snapshot import ActorSnapshot
 from tests.architecture.tree import ROOT
 
 BUILD = ActorBuild("0.1.0", "abc", "CartPole-v1")

@@ -83,7 +83,7 @@ def test_every_setting_has_a_flag_and_the_other_way_round() -> None:
         [
             "gym", "--env", "X", "--env-kwargs", "{}", "--num-envs", "1", "--vector", "--behavior", "B",
             "--learner", "h:1", "--insecure", "--name", "n", "--connect-timeout", "1", "--max-seconds", "1",
-            "--max-env-failures", "1", "--log-format", "json", "--log-level", "info",
+            "--max-env-failures", "1", "--metrics-address", "off", "--heartbeat-file", "f", "--log-format", "json", "--log-level", "info",
         ]
     )  # fmt: skip
     assert set(vars(parsed)) - {"command", "run", "version"} == set(ActorSettings.model_fields)
@@ -112,3 +112,27 @@ def test_loopback() -> None:
     assert all(is_loopback(host) for host in ("127.0.0.1", "127.9.9.9", "::1", "localhost"))
     assert not any(is_loopback(host) for host in ("0.0.0.0", "192.168.0.1", "learner", "localhost.evil.example"))  # noqa: S104
     assert load({"env": "X", "learner": "10.0.0.5:50051", "insecure": True}).insecure
+
+
+def test_metrics_are_served_on_this_machine_unless_told_otherwise() -> None:
+    """A port of its own by default, which gives way to another actor's; one that was asked for does not."""
+    settings = load({"env": "X"}, {})
+    assert (settings.metrics_endpoint, settings.may_move_metrics) == (("127.0.0.1", 9465), True)
+    settings = load({"env": "X", "metrics_address": "[::1]:0"}, {})
+    assert (settings.metrics_endpoint, settings.may_move_metrics) == (("::1", 0), False)
+    assert load({"env": "X", "metrics_address": "off"}, {}).metrics_endpoint is None
+
+
+def test_metrics_for_other_machines_need_a_word() -> None:
+    """They travel in plain text and without a password."""
+    with pytest.raises(ActorError, match="--insecure"):
+        load({"env": "X", "metrics_address": "0.0.0.0:9465"}, {})
+    settings = load({"env": "X", "metrics_address": "0.0.0.0:9465", "insecure": True}, {})
+    assert settings.metrics_endpoint == ("0.0.0.0", 9465)  # noqa: S104 - what was asked for
+
+
+@pytest.mark.parametrize("address", ["", "9465", "host", "host:65536", ":1", "of f:1"])
+def test_an_address_for_metrics_has_host_and_port(address: str) -> None:
+    """The error names the flag."""
+    with pytest.raises(ActorError, match="--metrics-address"):
+        load({"env": "X", "metrics_address": address}, {})

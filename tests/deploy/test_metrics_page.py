@@ -7,7 +7,8 @@ from typing import NamedTuple
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from actor_client.metrics import ActorBuild, ActorMetrics, ActorSnapshot
+from actor_client.metrics import ActorBuild, ActorMetrics
+from actor_client.snapshot import ActorSnapshot
 from learner.observe.metrics import BehaviorNumbers, GpuMemory, LearnerMetrics, MetricsSnapshot, Spread
 from learner.observe.metrics.calls import BIDI_STREAM, UNARY
 from tests.architecture.tree import ROOT

@@ -64,6 +64,11 @@ class KeepingLink:
         """What the test says."""
         return self.allowed()
 
+    @property
+    def missing(self) -> str:
+        """What it would be said to lack."""
+        return "credit"
+
     def send(self, chunk: Chunk) -> None:
         """Checks the form and the numbers, and keeps what arrives on the other side."""
         chunk.sequence = len(self.chunks) + 1

@@ -55,6 +55,11 @@ class NullBehavior:
         del steps
         return True
 
+    @property
+    def missing(self) -> str:
+        """What it would be said to lack."""
+        return "credit"
+
     def send(self, chunk: Chunk) -> None:
         """Counts a chunk and forgets it."""
         self.rows += chunk.rows

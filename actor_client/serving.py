@@ -1,0 +1,48 @@
+"""Serves an actor's metrics while it works."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from typing import Final
+
+import structlog
+
+from actor_client.connection.link import LearnerLink
+from actor_client.heartbeat import STUCK_SECONDS, Heartbeat
+from actor_client.settings import ActorSettings
+
+REVISION_VARIABLE: Final = "ROLLCAST_REVISION"
+"""Set by whoever builds an image; names the commit it was built from."""
+
+
+@contextmanager
+def served_metrics(settings: ActorSettings, link: LearnerLink, heartbeat: Heartbeat) -> Iterator[None]:
+    """Serves metrics until the block ends, unless they are switched off.
+
+    Raises:
+        ActorError: The address that was asked for cannot be had.
+    """
+    endpoint = settings.metrics_endpoint
+    if endpoint is None:
+        yield
+        return
+    # Here, because who switches metrics off need not pay for the client library.
+    from actor_client.metrics import ActorBuild, ActorMetrics  # noqa: PLC0415
+    from actor_client.metrics_server import MetricsServer  # noqa: PLC0415
+
+    build = ActorBuild(version("rollcast"), os.environ.get(REVISION_VARIABLE, "unknown"), settings.env)
+    metrics = ActorMetrics(build, link.snapshot)
+    host, port = endpoint
+    server = MetricsServer(
+        host,
+        port,
+        metrics=metrics.exposition,
+        is_well=lambda: heartbeat.age_seconds < STUCK_SECONDS,
+        may_move=settings.may_move_metrics,
+    )
+    structlog.get_logger().info("metrics", url=f"http://{f'[{host}]' if ':' in host else host}:{server.port}/metrics")
+    try:
+        yield
+    finally:
+        server.close()

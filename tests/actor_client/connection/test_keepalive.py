@@ -23,7 +23,7 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_often")
 def test_a_swallowed_policy_stream_is_opened_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pings find out within the keepalive times; the session goes on over new connections, and no row is lost."""
-    monkeypatch.setattr(limits, "KEEPALIVE_TIMEOUT_SECONDS", 1)
+    monkeypatch.setattr(limits, "KEEPALIVE_TIMEOUT_SECONDS", 2)
     with ScriptedLearner() as learner, Proxy(learner.port) as proxy, acting(learner, address=proxy.address) as actor:
         actor.send(3)
         actor.wait_acked()
@@ -42,7 +42,7 @@ def test_a_swallowed_policy_stream_is_opened_anew(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.usefixtures("_often")
 def test_a_swallowed_upload_is_opened_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same for the other connection, without help of the lease; what was on its way is sent again, and counts once."""
-    monkeypatch.setattr(limits, "KEEPALIVE_TIMEOUT_SECONDS", 1)
+    monkeypatch.setattr(limits, "KEEPALIVE_TIMEOUT_SECONDS", 2)
     with ScriptedLearner() as learner, Proxy(learner.port) as proxy, acting(learner, address=proxy.address) as actor:
         assert learner.lease_seconds > 20
         actor.send(3)

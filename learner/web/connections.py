@@ -21,15 +21,27 @@ class Connections:
     Args:
         server: makes those that are served.
         limit: how many of them there may be at once.
+        loop: on which connections come.
     """
 
-    def __init__(self, server: Server, limit: int) -> None:
+    def __init__(self, server: Server, limit: int, loop: asyncio.AbstractEventLoop) -> None:
         self._server = server
         self._limit = limit
+        self._loop = loop
+        self._coming = 0
 
     def __call__(self) -> RequestHandler | Refusal:
         """Returns the protocol of a new connection."""
-        return self._server() if len(self._server.connections) < self._limit else Refusal()
+        if len(self._server.connections) + self._coming >= self._limit:
+            return Refusal()
+        # Many connections may be accepted in one go, before the first of them is among those of the server. The loop
+        # tells a protocol of its connection in its next round: until then it is counted here.
+        self._coming += 1
+        self._loop.call_soon(self._has_come)
+        return self._server()
+
+    def _has_come(self) -> None:
+        self._coming -= 1
 
 
 class Refusal(asyncio.Protocol):

@@ -9,7 +9,6 @@ from typing import Final
 import structlog
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
-from multidict import CIMultiDict
 from rollcast.errors import WireError
 
 from learner.web.documents import to_json
@@ -108,8 +107,8 @@ def _answer_for(error: Exception, request: web.Request) -> web.Response:
     if isinstance(error, web.HTTPNotFound):
         return _error(404, "NOT_FOUND", "there is nothing here; the page is at /")
     if isinstance(error, web.HTTPException):
-        kept = CIMultiDict((name, value) for name, value in error.headers.items() if name == hdrs.ALLOW)
-        return _error(error.status, error.reason.upper().replace(" ", "_"), error.reason, dict(kept))
+        kept = {"Allow": error.headers[hdrs.ALLOW]} if hdrs.ALLOW in error.headers else None
+        return _error(error.status, error.reason.upper().replace(" ", "_"), error.reason, kept)
     incident = secrets.token_hex(6)
     log.error("http_request_failed", path=request.path[:200], incident=incident, exc_info=error)
     return _error(500, "INTERNAL", f"something went wrong here; the learner's log has it as incident {incident}")

@@ -100,8 +100,8 @@ class WebServer:
         server = self._runner.server
         if server is None:
             raise RuntimeError("aiohttp made no server")
-        connections = Connections(server, self._max_connections)
         loop = asyncio.get_running_loop()
+        connections = Connections(server, self._max_connections, loop)
         self._server = await loop.create_server(connections, sock=listening, backlog=BACKLOG)
         self.address = _bound(self.address, listening)
 

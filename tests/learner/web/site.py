@@ -1,0 +1,147 @@
+"""A real HTTP port, with a learner behind it that notes what it is asked to do."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import math
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from learner.observe.history import History, HistoryView
+from learner.observe.view import ActorView, BehaviorView, RunState, RunView, Verdict
+from learner.web.hooks import StatusView
+from learner.web.operator_token import OperatorToken
+from learner.web.server import WebServer
+
+SECONDS = 20.0
+TOKEN = "a-token-for-these-tests-alone"  # noqa: S105 - and for nothing else
+OPERATOR = {"Authorization": f"Bearer {TOKEN}"}
+NAME = "CartPole"
+
+
+@dataclass
+class Hooks:
+    """A learner in which nothing happens."""
+
+    calls: list[str] = field(default_factory=list)
+    history_: History = field(default_factory=History)
+    views: int = 0
+    serving: bool = True
+    error: Exception | None = None
+    entered: threading.Event = field(default_factory=threading.Event)
+    go_on: threading.Event | None = None
+
+    def status(self) -> StatusView:
+        """Returns a run with one behavior and one actor."""
+        self.views += 1
+        self._fail()
+        behavior = BehaviorView(NAME, version=self.views, mean_lag=math.nan)
+        run = RunView("run", RunState.TRAINING, 1, 12.5, "127.0.0.1:1", 1, "", (behavior,))
+        return StatusView(run, Verdict(), (ActorView("actor", 0, connected=True, last_seen_seconds=0.5),), "1.2.3")
+
+    def history(self, behavior: str, since: float) -> HistoryView | None:
+        """Returns the curves."""
+        return self.history_.view(behavior, since)
+
+    def metrics(self) -> bytes:
+        """Returns one metric."""
+        self._fail()
+        return b"# TYPE up gauge\nup 1.0\n"
+
+    def is_serving(self) -> bool:
+        """Says what it was told to say."""
+        return self.serving
+
+    def pause(self) -> None:
+        """Notes the call, and waits if it shall."""
+        self._note("pause")
+
+    def resume(self) -> None:
+        """Notes the call."""
+        self._note("resume")
+
+    def save_checkpoint(self, timeout_seconds: float) -> str:
+        """Notes the call."""
+        self._note("checkpoint")
+        return f"/there/within/{timeout_seconds:g}"
+
+    def _note(self, call: str) -> None:
+        self.calls.append(call)
+        self.entered.set()
+        if self.go_on is not None:
+            assert self.go_on.wait(SECONDS)
+        self._fail()
+
+    def _fail(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The document."""
+        assert self.headers["content-type"].startswith("application/json")
+        return json.loads(self.body)
+
+    @property
+    def reason(self) -> str:
+        """Why it is an error."""
+        return str(self.json["error"]["reason"])
+
+
+@dataclass(frozen=True)
+class Site:
+    """A port that listens."""
+
+    server: WebServer
+    hooks: Hooks
+
+    @property
+    def port(self) -> int:
+        """Where."""
+        return int(self.server.address.rpartition(":")[2])
+
+    def ask(
+        self, path: str, method: str = "GET", headers: Mapping[str, str] | None = None, *, body: bytes | None = None
+    ) -> Answer:
+        """Sends a request over a connection of its own."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
+        try:
+            connection.request(method, path, body=body, headers=dict(headers or {}))
+            response = connection.getresponse()
+            found = {name.lower(): value for name, value in response.getheaders()}
+            return Answer(response.status, found, response.read())
+        finally:
+            connection.close()
+
+
+@contextmanager
+def serving(hooks: Hooks | None = None, *, address: str = "127.0.0.1:0", **settings: Any) -> Iterator[Site]:
+    """A port for the time of a block, in an event loop of its own."""
+    hooks = hooks or Hooks()
+    server = WebServer(hooks, address=address, token=OperatorToken(TOKEN), **settings)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        asyncio.run_coroutine_threadsafe(server.start(), loop).result(SECONDS)
+        yield Site(server, hooks)
+    finally:
+        asyncio.run_coroutine_threadsafe(server.stop(), loop).result(SECONDS)
+        asyncio.run_coroutine_threadsafe(loop.shutdown_default_executor(), loop).result(SECONDS)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(SECONDS)
+        loop.close()

@@ -1,0 +1,99 @@
+"""What holds for every answer of the HTTP port."""
+
+from __future__ import annotations
+
+import pytest
+import structlog
+
+from learner.web.guard import is_local_name
+from tests.learner.web.site import OPERATOR, Hooks, serving
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/healthz", "/api/status", "/nothing", "/api/history"])
+def test_headers_of_every_answer(path: str) -> None:
+    """No answer is kept, framed, sniffed, or says what software it comes from; errors are no exception."""
+    with serving() as site:
+        headers = site.ask(path).headers
+    assert headers["cache-control"] == "no-store"
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["x-frame-options"] == "DENY"
+    assert "default-src 'none'" in headers["content-security-policy"]
+    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+    assert headers["server"] == "rollcast"
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/metrics/", "/api", "/api/", "/..%2f..%2fetc%2fpasswd", "//", "/%00"])
+def test_unknown_paths(path: str) -> None:
+    """Only what is there is answered; the error is JSON."""
+    with serving() as site:
+        answer = site.ask(path)
+    assert (answer.status, answer.reason) == (404, "NOT_FOUND")
+
+
+@pytest.mark.parametrize(
+    ("host", "is_local"),
+    [
+        ("localhost:9464", True),
+        ("LOCALHOST", True),
+        ("localhost.", True),
+        ("127.0.0.1:80", True),
+        ("127.9.9.9", True),
+        ("[::1]:9464", True),
+        ("[::1]", True),
+        ("evil.example:9464", False),
+        ("localhost.evil.example", False),
+        ("127.0.0.1.evil.example", False),
+        ("10.0.0.1", False),
+        ("0.0.0.0", False),  # noqa: S104 - a name in a header
+        ("", False),
+        (":9464", False),
+        ("[::1", False),
+    ],
+)
+def test_names_of_this_machine(host: str, is_local: bool) -> None:
+    """A port that is for this machine alone answers to its names alone; the port number may be a tunnel's."""
+    assert is_local_name([host]) is is_local
+    assert not is_local_name([host, host])
+
+
+def test_another_name_reads_nothing() -> None:
+    """A site whose name was made to lead here (DNS rebinding) is refused, token or not."""
+    with serving() as site:
+        for path, method in (("/", "GET"), ("/api/status", "GET"), ("/api/pause", "POST")):
+            answer = site.ask(path, method, {**OPERATOR, "Host": "evil.example"})
+            assert (answer.status, answer.reason) == (403, "WRONG_HOST")
+        assert site.hooks.calls == []
+
+
+def test_a_port_for_other_machines_answers_to_any_name() -> None:
+    """Which names lead to it, it cannot know."""
+    with serving(address="0.0.0.0:0") as site:
+        assert site.ask("/healthz", "GET", {"Host": "learner:9464"}).status == 200
+        assert site.server.url == f"http://127.0.0.1:{site.port}/"
+
+
+def test_bodies_are_not_wanted() -> None:
+    """A large body, or one of unknown size, is refused before it is read."""
+    with serving() as site:
+        assert site.ask("/api/pause", "POST", OPERATOR, body=b"x" * 1025).reason == "BODY_TOO_LARGE"
+        assert (
+            site.ask("/api/pause", "POST", {**OPERATOR, "Transfer-Encoding": "chunked"}).reason
+            == "BODY_OF_UNKNOWN_SIZE"
+        )
+        assert site.ask("/api/pause", "POST", OPERATOR, body=b"{}").status == 200
+        assert site.hooks.calls == ["pause"]
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/api/status"])
+def test_an_error_nobody_foresaw(path: str) -> None:
+    """The answer has a number, the log has the rest; a traceback stays here."""
+    with serving(Hooks(error=RuntimeError("a secret thing"))) as site, structlog.testing.capture_logs() as lines:
+        answer = site.ask(path)
+    assert (answer.status, answer.reason) == (500, "INTERNAL")
+    assert b"secret" not in answer.body
+    assert b"Traceback" not in answer.body
+    (line,) = lines
+    assert line["event"] == "http_request_failed"
+    assert line["incident"] in answer.json["error"]["message"]
+    assert "secret" in str(line["exc_info"])

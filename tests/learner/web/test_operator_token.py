@@ -1,0 +1,134 @@
+"""The operators' token: made once, kept in private, compared with care."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from learner.exits import ExitCode, UserError
+from learner.files import WriteFailed
+from learner.web.operator_token import (
+    TOKEN_FILE,
+    OperatorToken,
+    forget_token,
+    read_token,
+    token_from_file,
+    token_of_run,
+)
+
+
+def test_a_token_of_a_run(tmp_path: Path) -> None:
+    """It is long, its file is for its owner alone, and a restart finds it again."""
+    token = token_of_run(tmp_path)
+    file = tmp_path / TOKEN_FILE
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert len(token.reveal()) >= 43
+    assert file.read_text().strip() == token.reveal()
+    assert token_of_run(tmp_path).reveal() == token.reveal()
+    assert [path.name for path in tmp_path.iterdir()] == [TOKEN_FILE]
+
+
+def test_two_runs_have_two_tokens(tmp_path: Path) -> None:
+    """A token of one run opens no other."""
+    folders = [tmp_path / name for name in "ab"]
+    for folder in folders:
+        folder.mkdir()
+    assert len({token_of_run(folder).reveal() for folder in folders}) == 2
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o620, 0o604])
+def test_a_token_others_could_see_is_replaced(tmp_path: Path, mode: int) -> None:
+    """Whoever could read or write the file may know what is in it."""
+    known = token_of_run(tmp_path).reveal()
+    (tmp_path / TOKEN_FILE).chmod(mode)
+    assert read_token(tmp_path) is None
+    assert token_of_run(tmp_path).reveal() != known
+    assert stat.S_IMODE((tmp_path / TOKEN_FILE).stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("content", [b"", b"short", b"two words of a token", b"\xff" * 40, b"x" * 513])
+def test_a_spoilt_file_is_replaced(tmp_path: Path, content: bytes) -> None:
+    """What is no token is not trusted as one."""
+    file = tmp_path / TOKEN_FILE
+    file.touch(0o600)
+    file.write_bytes(content)
+    assert read_token(tmp_path) is None
+    assert read_token(tmp_path) is None
+    assert len(token_of_run(tmp_path).reveal()) >= 43
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    """A link could lead to a file that somebody else chose; it is replaced, and what it led to stays."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.touch(0o600)
+    elsewhere.write_text("chosen-by-somebody-else")
+    (tmp_path / TOKEN_FILE).symlink_to(elsewhere)
+    assert token_of_run(tmp_path).reveal() != "chosen-by-somebody-else"
+    assert not (tmp_path / TOKEN_FILE).is_symlink()
+    assert elsewhere.read_text() == "chosen-by-somebody-else"
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    """The caller hears of it, and decides."""
+    with pytest.raises(WriteFailed):
+        token_of_run(tmp_path / "gone")
+
+
+def test_a_token_of_the_user(tmp_path: Path) -> None:
+    """A file such as a Docker secret holds it; the line end does not count."""
+    file = tmp_path / "secret"
+    file.write_text("0123456789abcdef\n")
+    assert token_from_file(file).reveal() == "0123456789abcdef"
+
+
+@pytest.mark.parametrize("content", [b"", b"0123456789abcde", b"0123 456789abcdef", b"x" * 5000, b"\x00" * 20])
+def test_what_is_no_token_of_the_user(tmp_path: Path, content: bytes) -> None:
+    """The message says what one looks like and how to make one, and does not show what was there."""
+    file = tmp_path / "secret"
+    file.write_bytes(content)
+    with pytest.raises(UserError, match="16 to 512 printable") as caught:
+        token_from_file(file)
+    assert caught.value.exit_code is ExitCode.RUN_FILE
+    assert "0123" not in caught.value.message
+
+
+def test_a_file_of_the_user_that_is_not_there(tmp_path: Path) -> None:
+    """It is named, with the system's reason."""
+    with pytest.raises(UserError, match="No such file"):
+        token_from_file(tmp_path / "secret")
+
+
+def test_a_forgotten_token(tmp_path: Path) -> None:
+    """Where the user's own token holds, the one that was made is no longer there to mislead."""
+    token_of_run(tmp_path)
+    forget_token(tmp_path)
+    forget_token(tmp_path)
+    assert read_token(tmp_path) is None
+
+
+def test_a_token_does_not_show_itself() -> None:
+    """Not in a log line, and not in a traceback's variables."""
+    token = OperatorToken("0123456789abcdef")
+    assert "0123" not in f"{token!r} {token!s} {vars(OperatorToken)}"
+
+
+@pytest.mark.parametrize(
+    ("header", "fits"),
+    [
+        ("Bearer 0123456789abcdef", True),
+        ("bearer  0123456789abcdef ", True),
+        ("Bearer 0123456789abcdeF", False),
+        ("Bearer 0123456789abcde", False),
+        ("Basic 0123456789abcdef", False),
+        ("0123456789abcdef", False),
+        ("Bearer", False),
+        ("Bearer \udcff\u20ac", False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_comparing(header: str | None, fits: bool) -> None:
+    """Only the whole token under its scheme counts; odd letters are no error."""
+    assert OperatorToken("0123456789abcdef").is_that_of(header) is fits

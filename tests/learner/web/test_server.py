@@ -1,0 +1,123 @@
+"""The HTTP port itself: how it begins and ends, and what strangers cannot do to it."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+
+import pytest
+
+from learner.exits import ExitCode, UserError
+from learner.web.server import require_free_http
+from tests.learner.web.site import SECONDS, Site, serving
+
+
+def connect(site: Site) -> socket.socket:
+    """Opens a connection and says nothing."""
+    return socket.create_connection(("127.0.0.1", site.port), SECONDS)
+
+
+def everything(connection: socket.socket) -> bytes:
+    """Reads until the other side hangs up."""
+    received = b""
+    while data := connection.recv(65536):
+        received += data
+    return received
+
+
+def test_a_taken_port_that_was_asked_for() -> None:
+    """Somebody else's port is an error that names it; asking beforehand says the same."""
+    with serving() as first:
+        address = first.server.address
+        with pytest.raises(UserError, match=address) as caught, serving(address=address):
+            pass
+        assert caught.value.exit_code is ExitCode.PORT_IN_USE
+        assert "rollcast.http_address" in caught.value.message
+        with pytest.raises(UserError, match=address):
+            require_free_http(address)
+    require_free_http(address)
+
+
+def test_a_taken_port_that_nobody_asked_for() -> None:
+    """A second learner on a machine takes another port, and says where it is."""
+    with serving() as first, serving(address=first.server.address, falls_back=True) as second:
+        assert second.port not in {0, first.port}
+        assert second.ask("/healthz").status == 200
+        assert second.server.url == f"http://{second.server.address}/"
+
+
+@pytest.mark.parametrize("address", ["no-such-host.invalid:0", "192.0.2.1:0"])
+def test_an_address_that_is_not_here(address: str) -> None:
+    """It is an error also where another port would do."""
+    with pytest.raises(UserError, match="cannot serve the status page"), serving(address=address, falls_back=True):
+        pass
+
+
+def test_a_name_of_this_machine() -> None:
+    """A name works as a number does."""
+    with serving(address="localhost:0") as site:
+        assert site.server.address == f"localhost:{site.port}"
+        assert site.ask("/healthz").status == 200
+
+
+def test_it_stops_with_open_connections() -> None:
+    """Viewers keep connections open; that keeps nothing from ending."""
+    with serving() as site:
+        idle = connect(site)
+        asking = connect(site)
+        asking.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert asking.recv(12) == b"HTTP/1.1 200"
+    with idle, asking:
+        assert everything(idle) == b""
+    with pytest.raises(OSError, match="refused"):
+        connect(site)
+
+
+def test_more_connections_than_there_may_be() -> None:
+    """One too many is answered and closed; when another leaves there is room again."""
+    with serving(max_connections=3) as site:
+        held = [connect(site) for _ in range(3)]
+        with connect(site) as late:
+            said = everything(late)
+        assert said.startswith(b"HTTP/1.1 503 ")
+        assert b"TOO_MANY_CONNECTIONS" in said
+        for connection in held:
+            connection.close()
+        deadline = time.monotonic() + SECONDS
+        while site.ask("/healthz").status != 200:
+            assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nHost: loc"])
+def test_who_does_not_ask_is_not_waited_for(said: bytes) -> None:
+    """A connection without a whole request is closed after a time, so that a few cannot take all places."""
+    with serving(idle_seconds=0.3) as site, connect(site) as connection:
+        connection.sendall(said)
+        assert everything(connection) == b""
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+        b"NONSENSE\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 10000 + b"\r\n\r\n",
+        b"GET /" + b"x" * 10000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"".join(b"X%d: 1\r\n" % n for n in range(100)) + b"\r\n",
+        b"POST /api/pause HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"POST /api/pause HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+    ],
+)
+def test_what_is_no_request(said: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """Noise, and more than a header may be, is a 400 and the end of that connection; the log stays quiet."""
+    caplog.set_level(logging.DEBUG)
+    with serving() as site:
+        with connect(site) as connection:
+            connection.sendall(said)
+            answer = everything(connection)
+        assert answer.startswith((b"HTTP/1.0 400 ", b"HTTP/1.1 400 "))
+        assert b"Traceback" not in answer
+        assert b"x" * 5000 not in answer
+        assert site.ask("/healthz").status == 200
+    assert "aiohttp" not in caplog.text

@@ -1,0 +1,91 @@
+"""The curves of a run: bounded, and of the whole run."""
+
+from __future__ import annotations
+
+import math
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from learner.observe.history import COLUMNS, History
+
+
+def filled(samples: int, **settings: int) -> History:
+    """A history with a sample a second, whose return is its time."""
+    history = History(**settings)
+    for second in range(samples):
+        history.add("A", float(second), {"mean_return": float(second)})
+    return history
+
+
+@given(samples=st.integers(1, 300), max_points=st.integers(2, 20))
+def test_it_covers_the_whole_run_evenly(samples: int, max_points: int) -> None:
+    """However long the run: not more points than allowed, from the first second on, all the same time apart."""
+    view = filled(samples, max_points=max_points).view("A")
+    assert view is not None
+    times = view.columns["t"]
+    assert times == [index * view.interval_seconds for index in range(len(times))]
+    assert view.columns["mean_return"] == times
+    assert 1 <= len(times) <= max_points
+    assert samples - view.interval_seconds <= times[-1] if times[-1] is not None else False
+
+
+def test_the_interval_doubles_when_it_is_full() -> None:
+    """One point too many, and every second one is left out."""
+    full, over = filled(1000).view("A"), filled(1001).view("A")
+    assert full is not None
+    assert over is not None
+    assert (full.interval_seconds, len(full.columns["t"])) == (1.0, 1000)
+    assert (over.interval_seconds, len(over.columns["t"])) == (2.0, 501)
+
+
+def test_only_what_is_new() -> None:
+    """A viewer that has the points up to a time is given those after it."""
+    history = filled(10)
+    later, none = history.view("A", 6.0), history.view("A", 9.0)
+    assert later is not None
+    assert none is not None
+    assert later.columns["t"] == [7.0, 8.0, 9.0]
+    assert none.columns == {name: [] for name in COLUMNS}
+
+
+def test_gaps() -> None:
+    """What was not known, or is no number, is None; an unknown name is left out."""
+    history = History()
+    history.add("A", 0.0, {"mean_return": None, "loss": math.nan, "entropy": math.inf, "something": 1.0})
+    view = history.view("A")
+    assert view is not None
+    assert {name: column[0] for name, column in view.columns.items()} == {**dict.fromkeys(COLUMNS), "t": 0.0}
+
+
+def test_behaviors_are_apart() -> None:
+    """Each has its own curves; one that was never noted has none."""
+    history = filled(3)
+    history.add("B", 2.0, {})
+    assert history.behaviors() == ("A", "B")
+    assert history.view("C") is None
+
+
+def test_a_history_of_one_point_is_none() -> None:
+    """Halving needs two."""
+    with pytest.raises(ValueError, match="at least 2"):
+        History(max_points=1)
+
+
+def test_writing_and_reading_at_once() -> None:
+    """Columns that are read while points come are all of one length."""
+    history, is_over = History(max_points=50), threading.Event()
+
+    def write() -> None:
+        for second in range(3000):
+            history.add("A", float(second), {"loss": 1.0})
+        is_over.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    while not is_over.is_set():
+        view = history.view("A")
+        assert view is None or len({len(column) for column in view.columns.values()}) == 1
+    writer.join()

@@ -23,8 +23,8 @@ from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.ledger import Ledger, LedgerError
 from learner.ingest.sessions import SessionTable
 from learner.ingest.snapshot import restore, snapshot
+from learner.observe.throttle import Throttle
 from learner.picture import Picture
-from learner.service.throttle import Throttle
 from learner.trainers.base import Trainer
 
 log = structlog.get_logger(__name__)

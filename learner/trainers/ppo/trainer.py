@@ -13,6 +13,7 @@ from learner.device.batches import Minibatches
 from learner.device.buffer import Plan
 from learner.networks.policy import PolicyNetwork
 from learner.networks.value import ActorCritic, build_critic
+from learner.observe.throttle import Throttle
 from learner.rewards.signals import build_signals
 from learner.settings.hyperparameters import PPOHyperparameters
 from learner.trainers.context import TrainerContext
@@ -46,6 +47,7 @@ class PPOTrainer(RLTrainer):
         # One generator for the initial weights, one for the permutations: the second lives where the data is.
         self._weights = torch.Generator().manual_seed(context.seed)
         self._shuffle = torch.Generator(context.device).manual_seed(context.seed)
+        self._disagreements = Throttle()
         super().__init__(context)
         hyper, steps = self.hyperparameters, self.get_max_steps
         self._learning_rate = ScheduledValue(
@@ -145,13 +147,18 @@ class PPOTrainer(RLTrainer):
         add("Rollcast/Policy Lag Max", lag_max)
         add("Rollcast/Log Prob Error Max", self.log_prob_error_max)
         if self.log_prob_error_max > LOG_PROB_ERROR_LIMIT:
+            actor_index = plan.actor_of(int(worst))
+            left_out = self._disagreements.admit(actor_index)
+            if left_out is None:
+                return
             log.warning(
                 "log_prob_error",
                 behavior=self.brain_name,
                 error=round(self.log_prob_error_max, 6),
                 limit=LOG_PROB_ERROR_LIMIT,
-                actor_index=plan.actor_of(int(worst)),
+                actor_index=actor_index,
                 hint="this actor's policy, mask or normalizer is not the learner's",
+                left_out=left_out,
             )
 
     def _report(self, experience: Experience, sums: EpochSums, minibatches: int) -> bool:

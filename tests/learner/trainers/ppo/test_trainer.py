@@ -115,6 +115,21 @@ def test_a_wrong_log_probability_names_its_actor() -> None:
     assert warning["actor_index"] == 11
 
 
+def test_an_actor_that_disagrees_in_every_update_is_named_once_an_interval() -> None:
+    """The line does not fill the log; the statistic is there in every update."""
+    bench, trainer = make(hyper={"batch_size": 200})
+    actor = SyntheticActor(bench)
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(3):
+            bad = actor.chunk([20, 20])
+            bad.columns["log_prob"] = bad.columns["log_prob"] + np.float32(0.01)
+            bench.put(bad, actor_index=11)
+            trainer.advance()
+            assert trainer.log_prob_error_max > 1e-3
+    assert trainer.version == 3
+    assert [entry["actor_index"] for entry in logs if entry["event"] == "log_prob_error"] == [11]
+
+
 def test_old_rows_are_no_error() -> None:
     """Rows of an older version differ by right; only fresh rows are compared."""
     bench, trainer = make(hyper={"batch_size": 200, "learning_rate": 0.05})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -14,9 +15,10 @@ from rollcast.v1 import trajectory_pb2
 from learner.ingest.intake import Intake
 from learner.ingest.sessions import SessionTable
 from learner.ingest.validate import Rejected
+from learner.observe.metrics import IntakeMetrics
+from learner.observe.throttle import Throttle
 from learner.service.hub import Hub
 from learner.service.methods import BytesContext, Handlers, parse, stream_stream
-from learner.service.throttle import Throttle
 from learner.service.uploads import UploadStream
 
 NAME: Final = trajectory_pb2.DESCRIPTOR.services_by_name["TrajectoryService"].full_name
@@ -27,7 +29,8 @@ _log = structlog.get_logger(__name__)
 class TrajectoryService:
     """Receives chunks and answers with acks, credit and holds."""
 
-    def __init__(self, hub: Hub, sessions: SessionTable, intake: Intake) -> None:
+    def __init__(self, hub: Hub, sessions: SessionTable, intake: Intake, metrics: IntakeMetrics) -> None:
+        self._ack_seconds = metrics.ack_seconds
         self._hub = hub
         self._sessions = sessions
         self._intake = intake
@@ -84,6 +87,7 @@ class TrajectoryService:
             stream.end(flush=True)
 
     async def _take(self, stream: UploadStream, raw: bytes) -> None:
+        began = time.monotonic()
         request = parse(trajectory_pb2.UploadRequest, raw)
         if request.WhichOneof("message") != "chunk":
             raise BadRequest("after `open`, an upload carries only `chunk` messages")
@@ -101,6 +105,7 @@ class TrajectoryService:
         if rejected is not None:
             self._log_rejection(stream, rejected)
         stream.settled(rejected)
+        self._ack_seconds.observe(time.monotonic() - began)
 
     def _log_rejection(self, stream: UploadStream, rejected: Rejected) -> None:
         left_out = self._rejected.admit((stream.session.session_id, rejected.reason))

@@ -121,7 +121,7 @@ def test_an_actor_that_disagrees_in_every_update_is_named_once_an_interval() -> 
     actor = SyntheticActor(bench)
     with structlog.testing.capture_logs() as logs:
         for _ in range(3):
-            bad = actor.chunk([20, 20])
+            bad = actor.chunk([40, 40])
             bad.columns["log_prob"] = bad.columns["log_prob"] + np.float32(0.01)
             bench.put(bad, actor_index=11)
             trainer.advance()

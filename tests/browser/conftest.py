@@ -1,0 +1,52 @@
+"""A browser for tests, and the places for what they leave. `make test` leaves this folder out; `.ci/run` does not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.browser.webdriver import Browser, driver_in
+from tests.e2e.processes import Processes, processes_in
+
+DESKTOP = (1440, 1000)
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A WebDriver server."""
+    with driver_in(tmp_path_factory.mktemp("driver")) as address:
+        yield address
+
+
+@pytest.fixture
+def browser(driver: str, tmp_path: Path) -> Iterator[Browser]:
+    """A window that knows nothing yet; in the end, its console must have had nothing to complain about."""
+    window = Browser(driver, tmp_path / "profile")
+    try:
+        window.resize(*DESKTOP)
+        yield window
+    finally:
+        window.close()
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[Processes]:
+    """Learners and actors that end with the test."""
+    with processes_in(tmp_path) as started:
+        yield started
+
+
+@pytest.fixture
+def picture(browser: Browser, tmp_path: Path) -> Callable[[str], Path]:
+    """Saves a picture of the whole page, where the variable SCREENSHOTS says, to be looked at."""
+    folder = Path(os.environ.get("SCREENSHOTS", tmp_path))
+
+    def take(name: str) -> Path:
+        path = folder / f"{name}.png"
+        assert browser.screenshot(path, full=True).startswith(b"\x89PNG")
+        return path
+
+    return take

@@ -1,0 +1,80 @@
+"""Many actors in one process: real sessions and streams over gRPC, without environments."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rollcast.v1 import session_pb2
+
+from tests.learner.service.harness import Actor
+from tests.learner.service.samples import NAME, make_spec
+
+__all__ = ["NAME", "crowd_at"]
+
+SECONDS = 60.0
+RENEW_SECONDS = 1.0
+
+
+@contextmanager
+def crowd_at(address: str, size: int, name_of: Callable[[int], str] = "actor-{:03d}".format) -> Iterator[None]:
+    """So many actors at a learner, which report growing books once a second, for the time of a block."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    crowd = _Crowd(int(address.rpartition(":")[2]))
+    try:
+        asyncio.run_coroutine_threadsafe(crowd.come(size, name_of), loop).result(SECONDS)
+        yield
+    finally:
+        asyncio.run_coroutine_threadsafe(crowd.go(), loop).result(SECONDS)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(SECONDS)
+        loop.close()
+
+
+class _Crowd:
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._actors: list[Actor] = []
+        self._reporting: asyncio.Task[None] | None = None
+
+    async def come(self, size: int, name_of: Callable[[int], str]) -> None:
+        for index in range(size):
+            actor = Actor(self._port, name_of(index))
+            self._actors.append(actor)
+            await actor.join(spec=make_spec())
+        self._reporting = asyncio.create_task(self._report())
+
+    async def go(self) -> None:
+        if self._reporting is not None:
+            self._reporting.cancel()
+            await asyncio.gather(self._reporting, return_exceptions=True)
+        for actor in self._actors:
+            await actor.channel.close()
+
+    async def _report(self) -> None:
+        rounds = 0
+        while True:
+            rounds += 1
+            for index, actor in enumerate(self._actors):
+                steps = rounds * (index + 1)
+                books = session_pb2.ActorBooks(
+                    behavior_index=0,
+                    produced_steps=steps + 5,
+                    open_steps=3,
+                    unacked_steps=2,
+                    acked_steps=steps,
+                    agents=1,
+                )
+                policy = policy_error(index) if index % 50 == 7 else ""
+                report = session_pb2.PolicyReport(behavior_index=0, generation=1, version=0, error=policy)
+                await actor.renew(books=[books], policies=[report])
+            await asyncio.sleep(RENEW_SECONDS)
+
+
+def policy_error(index: int) -> str:
+    """Returns what an actor may say is wrong with its policy."""
+    return f"<img src=x onerror=window.pwned={index}> the digest does not fit"

@@ -60,7 +60,8 @@ class RolloutCounts:
         env_step_seconds: Of the environments, for one step of all, sampled.
         act_seconds: Of the policy, likewise.
         record_seconds: Of recording, likewise.
-        wait_seconds: Time not stepped, by reason.
+        wait_seconds: Time not stepped, by reason; of a wait that goes on, nothing yet.
+        waiting: Reason of the wait that goes on, and when it began in monotonic seconds; None while there is none.
         chunks_built: Chunks sealed.
         chunks_dropped: Of them, not put on their way, by reason.
         swaps: Policies that began to act.
@@ -75,6 +76,7 @@ class RolloutCounts:
         self.act_seconds = Tally(STEP_SECONDS)
         self.record_seconds = Tally(STEP_SECONDS)
         self.wait_seconds = dict.fromkeys(WAIT_REASONS, 0.0)
+        self.waiting: tuple[str, float] | None = None
         self.chunks_built = 0
         self.chunks_dropped = dict.fromkeys(DROP_REASONS, 0)
         self.swaps = 0
@@ -85,6 +87,21 @@ class RolloutCounts:
         terminated = sum(end == SegmentEnd.TERMINATED for end in ends)
         self.episodes["terminated"] += terminated
         self.episodes["truncated"] += len(ends) - terminated
+
+    def waited(self, until: float) -> None:
+        """Ends the wait that goes on."""
+        if self.waiting is not None:
+            reason, begun = self.waiting
+            self.waiting = None  # first: a reader may miss the wait for a moment, and never sees it twice
+            self.wait_seconds[reason] += until - begun
+
+    def wait_seconds_at(self, now: float) -> dict[str, float]:
+        """Returns the time not stepped by reason, the wait that goes on included; from any thread."""
+        seconds, waiting = dict(self.wait_seconds), self.waiting
+        if waiting is not None:
+            reason, begun = waiting
+            seconds[reason] += max(0.0, now - begun)
+        return seconds
 
     @property
     def waited_seconds(self) -> float:
@@ -101,6 +118,7 @@ class ConnectionCounts:
         chunks_acked: Chunks that the learner settled.
         chunks_dropped: Given up by the connection, by reason.
         round_trip_seconds: From writing a chunk to its ack.
+        newest_round_trip_seconds: The same of the newest chunk; None before the first.
         reconnects: Breaks of the connection, by reason.
         policies_bad: Policies whose bytes were not what their header says.
         policies_unusable: Policies that could not be loaded.
@@ -114,6 +132,7 @@ class ConnectionCounts:
         self.chunks_acked = 0
         self.chunks_dropped = dict.fromkeys(DROP_REASONS, 0)
         self.round_trip_seconds = Tally(NETWORK_SECONDS)
+        self.newest_round_trip_seconds: float | None = None
         self.reconnects = dict.fromkeys(RECONNECT_REASONS, 0)
         self.policies_bad = 0
         self.policies_unusable = 0

@@ -15,6 +15,7 @@ from rollcast.v1 import policy_pb2, session_pb2
 from actor_client.connection.gate import Gate
 from actor_client.connection.refusals import DataRefusals
 from actor_client.connection.session import Opening, RunInfo, Session
+from actor_client.connection.times import SessionTimes
 from actor_client.connection.window import SendWindow
 from actor_client.counts import ConnectionCounts, RolloutCounts, count
 from actor_client.exits import ActorError
@@ -57,6 +58,7 @@ class Hub:
         close_message: See close_reason.
         rollout: What the stepping thread counts.
         counts: What the connection counts.
+        times: Where the time of the present session goes.
         uploading: The upload stream is open.
         subscribed: The policy stream is open.
         closing: Set when everything shall be sent and the session closed.
@@ -90,6 +92,7 @@ class Hub:
         self.close_message = ""
         self.rollout = rollout or RolloutCounts()
         self.counts = ConnectionCounts()
+        self.times = SessionTimes(self.rollout, self.counts)
         self.uploading = False
         self.subscribed = False
         self._gates: dict[int, Gate] = {}
@@ -146,6 +149,8 @@ class Hub:
             self.chunk_limits = run.limits
             if opening is Opening.RESUMED:
                 return 0
+            if opening is not Opening.NEW_GENERATION:
+                self.times.begin()
             reason = "session_lost" if opening is Opening.LOST else "generation"
             count(self.counts.chunks_dropped, reason, self.window.chunks)
             dropped = self.window.clear(reason, self.session.next_sequence)

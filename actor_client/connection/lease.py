@@ -1,6 +1,7 @@
-"""Keeping the session alive: a renewal every third of the lease, whatever the stepping thread does."""
+"""Keeping the session alive: renewals as often as lease and learner ask, whatever the stepping thread does."""
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import structlog
@@ -12,6 +13,8 @@ from actor_client.connection.hub import Hub
 from actor_client.connection.verdicts import describe, fatal
 
 RENEWALS_PER_LEASE = 3
+# The first report, before the learner has said how often it wants one.
+FIRST_REPORT_SECONDS = 2.0
 # A learner that answers with a lease of next to nothing is not flooded.
 SHORTEST_INTERVAL_SECONDS = 0.05
 
@@ -39,25 +42,32 @@ class Lease:
                 the whole lease: then the connection is dead even if the network has not said so.
         """
         run = self._hub.run
-        interval_seconds = _interval(run.lease_seconds if run is not None else CALL_SECONDS)
+        lease_seconds = run.lease_seconds if run is not None else CALL_SECONDS * RENEWALS_PER_LEASE
+        wanted_seconds = FIRST_REPORT_SECONDS
         failures = 0
+        answered = time.monotonic()
         while True:
-            await self._wait(interval_seconds)
+            third_seconds = max(SHORTEST_INTERVAL_SECONDS, lease_seconds / RENEWALS_PER_LEASE)
+            # A learner in trouble is asked less often than one that is well.
+            await self._wait(third_seconds if failures else _interval(third_seconds, wanted_seconds))
             try:
                 response = await call(
-                    self._endpoint.sessions.RenewSession, self._request(), min(CALL_SECONDS, interval_seconds)
+                    self._endpoint.sessions.RenewSession, self._request(), min(CALL_SECONDS, third_seconds)
                 )
             except WireError as error:
                 failures += 1
-                lost = isinstance(error, SessionExpired | SessionFenced) or failures >= RENEWALS_PER_LEASE
+                silent = failures >= RENEWALS_PER_LEASE and time.monotonic() - answered >= lease_seconds
+                lost = isinstance(error, SessionExpired | SessionFenced) or silent
                 if lost or fatal(error, opening=False):
                     raise
                 if (left_out := self._hub.notices.due("renewal_failed")) is not None:
                     self._log.warning("renewal_failed", reason=describe(error), left_out=left_out)
                 continue
             failures = 0
+            answered = time.monotonic()
             if response.lease_ms:
-                interval_seconds = _interval(response.lease_ms / 1000)
+                lease_seconds = response.lease_ms / 1000
+            wanted_seconds = response.report_ms / 1000
             self._healthy()
 
     async def _wait(self, seconds: float) -> None:
@@ -77,9 +87,12 @@ class Lease:
             epoch=hub.session.epoch,
             books=hub.reports(),
             policies=[behavior.policy_report() for behavior in hub.behaviors.values() if behavior.index >= 0],
+            times=hub.times.report(),
         )
 
 
-def _interval(lease_seconds: float) -> float:
-    """Returns the seconds between two renewals."""
-    return max(SHORTEST_INTERVAL_SECONDS, lease_seconds / RENEWALS_PER_LEASE)
+def _interval(third_seconds: float, wanted_seconds: float) -> float:
+    """Returns the seconds between two renewals: a third of the lease at most, sooner if the learner wants a report."""
+    if wanted_seconds == 0.0:
+        return third_seconds
+    return min(third_seconds, max(SHORTEST_INTERVAL_SECONDS, wanted_seconds))

@@ -153,7 +153,8 @@ class Uplink:
         counts, now = self._hub.counts, time.monotonic()
         counts.chunks_acked += len(settled)
         for parcel in settled:
-            counts.round_trip_seconds.add(now - parcel.sent_at)
+            counts.newest_round_trip_seconds = now - parcel.sent_at
+            counts.round_trip_seconds.add(counts.newest_round_trip_seconds)
 
     def _grant(self, credits_: Iterable[trajectory_pb2.Credit]) -> None:
         for credit in credits_:

@@ -213,11 +213,11 @@ class RolloutLoop:
     def _wait(self, recorder: Recorder) -> None:
         """Sends what is closed, since nothing will join it soon, and waits for the connection."""
         recorder.flush()
-        begun = self._timer.clock()
         reason = self._behavior.missing
+        self._counts.waiting = reason, self._timer.clock()
         self._link.wait(WAIT_SECONDS)
         now = self._timer.clock()
-        self._counts.wait_seconds[reason] += now - begun
+        self._counts.waited(now)
         self._report(now)
 
     def _recover(self, failure: EnvironmentFailed, recorder: Recorder | None) -> None:

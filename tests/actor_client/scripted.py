@@ -40,6 +40,7 @@ class ScriptedLearner:
         fail_declare: errors for the next calls of DeclareBehavior.
         behaviors: names that the run file has; empty = any.
         lease_seconds: of every session.
+        report_seconds: how often renewals are asked for; 0 leaves it to the lease.
         steps_through: credit in steps that every message grants.
         bytes_through: credit in bytes.
         acking: False: chunks are taken, acks are kept back.
@@ -60,6 +61,7 @@ class ScriptedLearner:
         self.run_id = "run"
         self.behaviors: tuple[str, ...] = ()
         self.lease_seconds = 30.0
+        self.report_seconds = 0.0
         self.time_horizon = 64
         self.max_chunk_bytes = 4 << 20
         self.steps_through = PLENTY

@@ -31,6 +31,7 @@ class ScriptedSession:
     acked_through: int = 0
     books: list[session_pb2.ActorBooks] = field(default_factory=list)
     policies: list[session_pb2.PolicyReport] = field(default_factory=list)
+    times: session_pb2.ActorTimes = field(default_factory=session_pb2.ActorTimes)
     renewals: int = 0
     closed: session_pb2.CloseSessionRequest | None = None
 
@@ -108,7 +109,10 @@ class Sessions(session_pb2_grpc.SessionServiceServicer):
         session.renewals += 1
         session.books = list(request.books)
         session.policies = list(request.policies)
-        return session_pb2.RenewSessionResponse(lease_ms=round(learner.lease_seconds * 1000))
+        session.times = request.times
+        return session_pb2.RenewSessionResponse(
+            lease_ms=round(learner.lease_seconds * 1000), report_ms=round(learner.report_seconds * 1000)
+        )
 
     async def CloseSession(
         self, request: session_pb2.CloseSessionRequest, context: Any

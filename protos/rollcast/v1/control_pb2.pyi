@@ -56,6 +56,34 @@ RUN_STATE_FAILED: RunState.ValueType  # 5
 """The trainer failed."""
 Global___RunState: typing_extensions.TypeAlias = RunState
 
+class _Bottleneck:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _BottleneckEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Bottleneck.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    BOTTLENECK_UNSPECIFIED: _Bottleneck.ValueType  # 0
+    """Nobody can say: nothing is trained at present, or too little was seen."""
+    BOTTLENECK_LEARNER: _Bottleneck.ValueType  # 1
+    """The trainer computes; more actors would wait."""
+    BOTTLENECK_ACTORS: _Bottleneck.ValueType  # 2
+    """Actors step; the trainer waits for them."""
+    BOTTLENECK_NETWORK: _Bottleneck.ValueType  # 3
+    """Each waits for the other: time passes on the way between them."""
+
+class Bottleneck(_Bottleneck, metaclass=_BottleneckEnumTypeWrapper):
+    """What holds a run back."""
+
+BOTTLENECK_UNSPECIFIED: Bottleneck.ValueType  # 0
+"""Nobody can say: nothing is trained at present, or too little was seen."""
+BOTTLENECK_LEARNER: Bottleneck.ValueType  # 1
+"""The trainer computes; more actors would wait."""
+BOTTLENECK_ACTORS: Bottleneck.ValueType  # 2
+"""Actors step; the trainer waits for them."""
+BOTTLENECK_NETWORK: Bottleneck.ValueType  # 3
+"""Each waits for the other: time passes on the way between them."""
+Global___Bottleneck: typing_extensions.TypeAlias = Bottleneck
+
 @typing.final
 class StatusRequest(google.protobuf.message.Message):
     """Asks for the state."""
@@ -202,6 +230,10 @@ class ActorStatus(google.protobuf.message.Message):
     POLICIES_FIELD_NUMBER: builtins.int
     ENV_STEPS_PER_SECOND_FIELD_NUMBER: builtins.int
     CREDIT_STEPS_FIELD_NUMBER: builtins.int
+    WAIT_RATIO_FIELD_NUMBER: builtins.int
+    WAITS_FOR_FIELD_NUMBER: builtins.int
+    ROUND_TRIP_SECONDS_FIELD_NUMBER: builtins.int
+    LAG_VERSIONS_FIELD_NUMBER: builtins.int
     actor_name: builtins.str
     """As it called itself."""
     actor_index: builtins.int
@@ -216,6 +248,16 @@ class ActorStatus(google.protobuf.message.Message):
     """Steps taken a second, lately."""
     credit_steps: builtins.int
     """Its credit."""
+    wait_ratio: builtins.float
+    """The share of its time that it spent waiting for the learner lately, 0 to 1; absent if it did not say."""
+    waits_for: builtins.str
+    """What it waited for most: credit, hold, policy, connection; empty if it did not wait, or did not say."""
+    round_trip_seconds: builtins.float
+    """From sending a chunk to its ack, the newest one; absent if it did not say."""
+    lag_versions: builtins.int
+    """Versions by which what acts there is older than the newest, the largest over its behaviors; absent before it reported
+    one of this generation.
+    """
     @property
     def books(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[rollcast.v1.session_pb2.ActorBooks]:
         """Its counters."""
@@ -236,11 +278,64 @@ class ActorStatus(google.protobuf.message.Message):
         policies: collections.abc.Iterable[rollcast.v1.session_pb2.PolicyReport] | None = ...,
         env_steps_per_second: builtins.float = ...,
         credit_steps: builtins.int = ...,
+        wait_ratio: builtins.float | None = ...,
+        waits_for: builtins.str = ...,
+        round_trip_seconds: builtins.float | None = ...,
+        lag_versions: builtins.int | None = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["actor_index", b"actor_index", "actor_name", b"actor_name", "books", b"books", "connected", b"connected", "credit_steps", b"credit_steps", "env_steps_per_second", b"env_steps_per_second", "last_seen_ms", b"last_seen_ms", "policies", b"policies", "session_id", b"session_id"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_lag_versions", b"_lag_versions", "_round_trip_seconds", b"_round_trip_seconds", "_wait_ratio", b"_wait_ratio", "lag_versions", b"lag_versions", "round_trip_seconds", b"round_trip_seconds", "wait_ratio", b"wait_ratio"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_lag_versions", b"_lag_versions", "_round_trip_seconds", b"_round_trip_seconds", "_wait_ratio", b"_wait_ratio", "actor_index", b"actor_index", "actor_name", b"actor_name", "books", b"books", "connected", b"connected", "credit_steps", b"credit_steps", "env_steps_per_second", b"env_steps_per_second", "lag_versions", b"lag_versions", "last_seen_ms", b"last_seen_ms", "policies", b"policies", "round_trip_seconds", b"round_trip_seconds", "session_id", b"session_id", "wait_ratio", b"wait_ratio", "waits_for", b"waits_for"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__lag_versions: typing_extensions.TypeAlias = typing.Literal["lag_versions"]
+    _WhichOneofArgType__lag_versions: typing_extensions.TypeAlias = typing.Literal["_lag_versions", b"_lag_versions"]
+    _WhichOneofReturnType__round_trip_seconds: typing_extensions.TypeAlias = typing.Literal["round_trip_seconds"]
+    _WhichOneofArgType__round_trip_seconds: typing_extensions.TypeAlias = typing.Literal["_round_trip_seconds", b"_round_trip_seconds"]
+    _WhichOneofReturnType__wait_ratio: typing_extensions.TypeAlias = typing.Literal["wait_ratio"]
+    _WhichOneofArgType__wait_ratio: typing_extensions.TypeAlias = typing.Literal["_wait_ratio", b"_wait_ratio"]
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lag_versions) -> _WhichOneofReturnType__lag_versions | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__round_trip_seconds) -> _WhichOneofReturnType__round_trip_seconds | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__wait_ratio) -> _WhichOneofReturnType__wait_ratio | None: ...
 
 Global___ActorStatus: typing_extensions.TypeAlias = ActorStatus
+
+@typing.final
+class Verdict(google.protobuf.message.Message):
+    """Where the time of the run went, over the last seconds."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    BOTTLENECK_FIELD_NUMBER: builtins.int
+    TEXT_FIELD_NUMBER: builtins.int
+    LEARNER_BUSY_RATIO_FIELD_NUMBER: builtins.int
+    ACTOR_BUSY_RATIO_FIELD_NUMBER: builtins.int
+    NETWORK_RATIO_FIELD_NUMBER: builtins.int
+    bottleneck: Global___Bottleneck.ValueType
+    """Which of the three shares is the largest."""
+    text: builtins.str
+    """The same in a sentence, with the figures and what could be done."""
+    learner_busy_ratio: builtins.float
+    """Share of the time in which trainers did something, 0 to 1."""
+    actor_busy_ratio: builtins.float
+    """Mean over actors of the share that they did not spend waiting, 0 to 1."""
+    network_ratio: builtins.float
+    """Share of the time that neither explains, 0 to 1."""
+    def __init__(
+        self,
+        *,
+        bottleneck: Global___Bottleneck.ValueType = ...,
+        text: builtins.str = ...,
+        learner_busy_ratio: builtins.float = ...,
+        actor_busy_ratio: builtins.float = ...,
+        network_ratio: builtins.float = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["actor_busy_ratio", b"actor_busy_ratio", "bottleneck", b"bottleneck", "learner_busy_ratio", b"learner_busy_ratio", "network_ratio", b"network_ratio", "text", b"text"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___Verdict: typing_extensions.TypeAlias = Verdict
 
 @typing.final
 class StatusResponse(google.protobuf.message.Message):
@@ -256,6 +351,7 @@ class StatusResponse(google.protobuf.message.Message):
     ACTORS_FIELD_NUMBER: builtins.int
     LAST_ERROR_FIELD_NUMBER: builtins.int
     SERVER_VERSION_FIELD_NUMBER: builtins.int
+    VERDICT_FIELD_NUMBER: builtins.int
     run_id: builtins.str
     """The run."""
     generation: builtins.int
@@ -276,6 +372,10 @@ class StatusResponse(google.protobuf.message.Message):
     def actors(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ActorStatus]:
         """One each; if all do not fit a message, books and policies are left out first, then actors."""
 
+    @property
+    def verdict(self) -> Global___Verdict:
+        """What holds the run back."""
+
     def __init__(
         self,
         *,
@@ -287,8 +387,11 @@ class StatusResponse(google.protobuf.message.Message):
         actors: collections.abc.Iterable[Global___ActorStatus] | None = ...,
         last_error: builtins.str = ...,
         server_version: builtins.str = ...,
+        verdict: Global___Verdict | None = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["actors", b"actors", "behaviors", b"behaviors", "generation", b"generation", "last_error", b"last_error", "run_id", b"run_id", "server_version", b"server_version", "state", b"state", "uptime_seconds", b"uptime_seconds"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["verdict", b"verdict"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["actors", b"actors", "behaviors", b"behaviors", "generation", b"generation", "last_error", b"last_error", "run_id", b"run_id", "server_version", b"server_version", "state", b"state", "uptime_seconds", b"uptime_seconds", "verdict", b"verdict"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___StatusResponse: typing_extensions.TypeAlias = StatusResponse

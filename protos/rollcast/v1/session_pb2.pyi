@@ -530,6 +530,52 @@ class DeclareBehaviorResponse(google.protobuf.message.Message):
 Global___DeclareBehaviorResponse: typing_extensions.TypeAlias = DeclareBehaviorResponse
 
 @typing.final
+class ActorTimes(google.protobuf.message.Message):
+    """Where the time of an actor goes, cumulative over the session, all by the actor's own clock. Every value is finite and
+    not negative. The learner compares two reports, so it does not matter when the actor began to count.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    WALL_SECONDS_FIELD_NUMBER: builtins.int
+    CREDIT_SECONDS_FIELD_NUMBER: builtins.int
+    HOLD_SECONDS_FIELD_NUMBER: builtins.int
+    POLICY_SECONDS_FIELD_NUMBER: builtins.int
+    CONNECTION_SECONDS_FIELD_NUMBER: builtins.int
+    ROUND_TRIP_SECONDS_FIELD_NUMBER: builtins.int
+    wall_seconds: builtins.float
+    """Since the session began."""
+    credit_seconds: builtins.float
+    """Of it, not stepped for want of credit."""
+    hold_seconds: builtins.float
+    """Of it, not stepped because of a hold."""
+    policy_seconds: builtins.float
+    """Of it, not stepped for want of a policy of the present generation."""
+    connection_seconds: builtins.float
+    """Of it, not stepped for want of a connection."""
+    round_trip_seconds: builtins.float
+    """From sending a chunk to its ack, the newest one; absent before the first."""
+    def __init__(
+        self,
+        *,
+        wall_seconds: builtins.float = ...,
+        credit_seconds: builtins.float = ...,
+        hold_seconds: builtins.float = ...,
+        policy_seconds: builtins.float = ...,
+        connection_seconds: builtins.float = ...,
+        round_trip_seconds: builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_round_trip_seconds", b"_round_trip_seconds", "round_trip_seconds", b"round_trip_seconds"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_round_trip_seconds", b"_round_trip_seconds", "connection_seconds", b"connection_seconds", "credit_seconds", b"credit_seconds", "hold_seconds", b"hold_seconds", "policy_seconds", b"policy_seconds", "round_trip_seconds", b"round_trip_seconds", "wall_seconds", b"wall_seconds"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__round_trip_seconds: typing_extensions.TypeAlias = typing.Literal["round_trip_seconds"]
+    _WhichOneofArgType__round_trip_seconds: typing_extensions.TypeAlias = typing.Literal["_round_trip_seconds", b"_round_trip_seconds"]
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__round_trip_seconds) -> _WhichOneofReturnType__round_trip_seconds | None: ...
+
+Global___ActorTimes: typing_extensions.TypeAlias = ActorTimes
+
+@typing.final
 class RenewSessionRequest(google.protobuf.message.Message):
     """Keeps a lease."""
 
@@ -539,6 +585,7 @@ class RenewSessionRequest(google.protobuf.message.Message):
     EPOCH_FIELD_NUMBER: builtins.int
     BOOKS_FIELD_NUMBER: builtins.int
     POLICIES_FIELD_NUMBER: builtins.int
+    TIMES_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """The session."""
     epoch: builtins.int
@@ -551,6 +598,10 @@ class RenewSessionRequest(google.protobuf.message.Message):
     def policies(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___PolicyReport]:
         """What acts."""
 
+    @property
+    def times(self) -> Global___ActorTimes:
+        """Where the actor's time goes; absent if it does not say."""
+
     def __init__(
         self,
         *,
@@ -558,8 +609,11 @@ class RenewSessionRequest(google.protobuf.message.Message):
         epoch: builtins.int = ...,
         books: collections.abc.Iterable[Global___ActorBooks] | None = ...,
         policies: collections.abc.Iterable[Global___PolicyReport] | None = ...,
+        times: Global___ActorTimes | None = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["books", b"books", "epoch", b"epoch", "policies", b"policies", "session_id", b"session_id"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["times", b"times"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["books", b"books", "epoch", b"epoch", "policies", b"policies", "session_id", b"session_id", "times", b"times"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___RenewSessionRequest: typing_extensions.TypeAlias = RenewSessionRequest
@@ -571,14 +625,18 @@ class RenewSessionResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     LEASE_MS_FIELD_NUMBER: builtins.int
+    REPORT_MS_FIELD_NUMBER: builtins.int
     lease_ms: builtins.int
     """From now."""
+    report_ms: builtins.int
+    """The next report is wanted after this time; 0 leaves it at a third of the lease."""
     def __init__(
         self,
         *,
         lease_ms: builtins.int = ...,
+        report_ms: builtins.int = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["lease_ms", b"lease_ms"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["lease_ms", b"lease_ms", "report_ms", b"report_ms"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___RenewSessionResponse: typing_extensions.TypeAlias = RenewSessionResponse

@@ -85,7 +85,8 @@ class SessionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RenewSession(self, request, context):
-        """Keeps the lease and reports counters. Send one every third of the lease.
+        """Keeps the lease and reports counters. Send one every third of the lease, and no later than `report_ms` of the last
+        answer asks for.
 
         Errors: NOT_FOUND SESSION_EXPIRED; FAILED_PRECONDITION SESSION_FENCED.
         """

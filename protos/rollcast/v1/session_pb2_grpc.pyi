@@ -43,7 +43,8 @@ class SessionServiceStub:
     does not fit it); INVALID_ARGUMENT BAD_SPEC; NOT_FOUND SESSION_EXPIRED.
     """
     RenewSession: grpc.UnaryUnaryMultiCallable[rollcast.v1.session_pb2.RenewSessionRequest, rollcast.v1.session_pb2.RenewSessionResponse]
-    """Keeps the lease and reports counters. Send one every third of the lease.
+    """Keeps the lease and reports counters. Send one every third of the lease, and no later than `report_ms` of the last
+    answer asks for.
 
     Errors: NOT_FOUND SESSION_EXPIRED; FAILED_PRECONDITION SESSION_FENCED.
     """
@@ -74,7 +75,8 @@ class SessionServiceAsyncStub(SessionServiceStub):
     does not fit it); INVALID_ARGUMENT BAD_SPEC; NOT_FOUND SESSION_EXPIRED.
     """
     RenewSession: grpc.aio.UnaryUnaryMultiCallable[rollcast.v1.session_pb2.RenewSessionRequest, rollcast.v1.session_pb2.RenewSessionResponse]  # type: ignore[assignment]
-    """Keeps the lease and reports counters. Send one every third of the lease.
+    """Keeps the lease and reports counters. Send one every third of the lease, and no later than `report_ms` of the last
+    answer asks for.
 
     Errors: NOT_FOUND SESSION_EXPIRED; FAILED_PRECONDITION SESSION_FENCED.
     """
@@ -120,7 +122,8 @@ class SessionServiceServicer(metaclass=abc.ABCMeta):
         request: rollcast.v1.session_pb2.RenewSessionRequest,
         context: _ServicerContext,
     ) -> typing.Union[rollcast.v1.session_pb2.RenewSessionResponse, collections.abc.Awaitable[rollcast.v1.session_pb2.RenewSessionResponse]]:
-        """Keeps the lease and reports counters. Send one every third of the lease.
+        """Keeps the lease and reports counters. Send one every third of the lease, and no later than `report_ms` of the last
+        answer asks for.
 
         Errors: NOT_FOUND SESSION_EXPIRED; FAILED_PRECONDITION SESSION_FENCED.
         """

@@ -5,9 +5,13 @@ from __future__ import annotations
 import time
 
 import grpc
+import pytest
 from rollcast.errors import WireError
+from rollcast.v1 import session_pb2
 
-from tests.actor_client.connection.harness import acting
+from actor_client.connection.times import SessionTimes
+from actor_client.counts import ConnectionCounts, RolloutCounts
+from tests.actor_client.connection.harness import Actor, acting
 from tests.actor_client.scripted import ScriptedLearner, wait_until
 
 
@@ -57,3 +61,51 @@ def test_a_learner_that_answers_no_renewal_for_a_whole_lease_is_left() -> None:
             wait_until(lambda: learner.session.renewals >= 1)
             actor.send(2)
             actor.wait_acked()
+
+
+def test_reports_come_as_often_as_the_learner_wants_them() -> None:
+    """A learner that wants to hear more often than the lease needs says so in its answers."""
+    with ScriptedLearner() as learner:
+        learner.lease_seconds, learner.report_seconds = 600.0, 0.1
+        with acting(learner):
+            wait_until(lambda: learner.session.renewals >= 5)  # the first one after FIRST_REPORT_SECONDS
+
+
+def test_renewals_say_where_the_time_goes() -> None:
+    """Waits are told by reason, the one that goes on included, and so is the newest round trip."""
+    with ScriptedLearner() as learner:
+        learner.lease_seconds = 0.3
+        with acting(learner) as actor:
+            wait_until(lambda: learner.session.renewals >= 1)
+            assert not learner.session.times.HasField("round_trip_seconds")
+            counts = actor.link.counts
+            counts.wait_seconds["credit"] += 0.125
+            counts.waiting = "hold", time.monotonic()
+            wait_until(lambda: learner.session.times.hold_seconds > 0.2)
+            counts.waited(time.monotonic())
+            actor.send(5)
+            actor.wait_acked()
+            wait_until(lambda: learner.session.times.round_trip_seconds > 0)
+            times = learner.session.times
+            assert times.credit_seconds == pytest.approx(0.125)
+            assert (times.policy_seconds, times.connection_seconds) == (0.0, 0.0)
+            waited = times.credit_seconds + times.hold_seconds
+            assert waited <= counts.waited_seconds < times.wall_seconds + 0.3
+            assert times.round_trip_seconds == counts_of(actor).newest_round_trip_seconds
+
+
+def test_the_times_of_a_lost_session_do_not_go_on() -> None:
+    """Another session begins at zero; the same one, resumed, does not."""
+    rollout, connection, now = RolloutCounts(), ConnectionCounts(), [100.0]
+    times = SessionTimes(rollout, connection, lambda: now[0])
+    rollout.wait_seconds["policy"] = 2.0
+    now[0] = 103.0
+    assert times.report() == session_pb2.ActorTimes(wall_seconds=3.0, policy_seconds=2.0)
+    times.begin()
+    now[0] = 104.0
+    assert times.report() == session_pb2.ActorTimes(wall_seconds=1.0)
+
+
+def counts_of(actor: Actor) -> ConnectionCounts:
+    """What the connection of an actor counted."""
+    return actor.link.snapshot().connection

@@ -70,6 +70,7 @@ def training(built: Stack) -> Iterator[Training]:
         with Watcher(built.http_port) as watcher:
             built.up(*SERVICES, actors=2)
             built.wait_healthy("actor", 2)
+            built.wait_healthy("prometheus")
             machine.wait_until(lambda: watcher.begin, "100 episodes", seconds=120, pause_seconds=0.2)
             machine.wait_until(
                 lambda: watcher.last and watcher.last.has("episode_return_mean"), "a mean return", seconds=60
@@ -102,7 +103,18 @@ def stopped(scaled: Training, tmp_path_factory: pytest.TempPathFactory) -> Stopp
 
 
 @pytest.fixture(scope="session")
-def again(stopped: Stopped) -> Scrape:
+def restored(stopped: Stopped, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run folder after a backup, its removal, and a restore, by the commands of deploy/README.md; a copy of it."""
+    folder = tmp_path_factory.mktemp("restored")
+    backup = folder / "rollcast.tar"
+    stopped.stack.one_off("tar", "-C", "/results", "-c", "rollcast", target=backup)
+    stopped.stack.one_off("rm", "-rf", "/results/rollcast")
+    stopped.stack.one_off("tar", "-C", "/results", "-x", source=backup)
+    return stopped.stack.copy_run_folder(folder / "rollcast")
+
+
+@pytest.fixture(scope="session")
+def again(stopped: Stopped, restored: Path) -> Scrape:
     """The first scrape with training in it of the stack that was brought up again."""
     stopped.stack.up(*SERVICES, actors=2)
     stopped.stack.wait_healthy("learner")

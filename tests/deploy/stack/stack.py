@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,21 @@ class Stack:
     def execute(self, service: str, *command: str) -> str:
         """Runs a command in the first container of a service."""
         return run(["docker", "exec", self.containers(service)[0]["Id"], *command])
+
+    def one_off(self, *command: str, source: Path | None = None, target: Path | None = None) -> None:
+        """Runs a command beside the learner's volume, in a container of its own, with files as its input and output."""
+        entrypoint, *arguments = command
+        words = ["docker-compose", "run", "--rm", "--no-deps", "-T", "--entrypoint", entrypoint, "learner", *arguments]
+        with (source or Path(os.devnull)).open("rb") as stdin, (target or Path(os.devnull)).open("wb") as stdout:
+            subprocess.run(
+                words,
+                stdin=stdin,
+                stdout=stdout,
+                check=True,
+                timeout=60,
+                cwd=self.clone,
+                env={**os.environ, **self.environment},
+            )
 
     def copy_run_folder(self, target: Path) -> Path:
         """Copies the run folder out of the learner's volume, running or not, and returns where it is."""

@@ -1,6 +1,7 @@
 """docker-compose.yml on a real engine: trains, is watched, grows, stops in good order and goes on."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -118,6 +119,15 @@ def test_stop_ends_everything_in_good_order(stopped: Stopped) -> None:
     assert stopped.exit_codes == {"learner": [0], "actor": [0, 0, 0], "prometheus": [0]}, stopped.stack.logs("learner")
     assert (stopped.run_folder / "run_state.pt").stat().st_size > 0
     assert list((stopped.run_folder / "CartPole").glob("*.pt"))
+
+
+def test_a_backup_restores_the_run(stopped: Stopped, restored: Path) -> None:
+    """What deploy/README.md says brings back every file as it was."""
+
+    def content(folder: Path) -> dict[str, bytes]:
+        return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    assert content(restored) == content(stopped.run_folder)
 
 
 def test_up_goes_on_with_the_same_run(stopped: Stopped, again: Scrape) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from learner.exits import ExitCode, UserError
+from learner.runs.commands import add_compare, add_runs
 
 if TYPE_CHECKING:
     from learner.operator import Operator
@@ -52,6 +53,8 @@ def build_parser() -> argparse.ArgumentParser:
         ("healthcheck", "exit with 0 if the learner accepts actors", _healthcheck),
     ):
         _add_operator_command(commands.add_parser(name, help=text), function)
+    add_runs(commands.add_parser("runs", help="list runs: their state, steps and best return"))
+    add_compare(commands.add_parser("compare", help="draw the curves of runs as a picture"))
     return parser
 
 
@@ -179,6 +182,8 @@ def _flags(parsed: argparse.Namespace) -> dict[str, object]:
 
 
 def _serve(parsed: argparse.Namespace) -> int:
+    for number in (signal.SIGUSR1, signal.SIGUSR2):  # whoever asks too early shall not end it; see operator_signals
+        signal.signal(number, signal.SIG_IGN)
     with _learner_extra("serve"):
         from learner.settings import load_run_options
 

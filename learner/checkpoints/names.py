@@ -6,7 +6,10 @@ import hashlib
 
 from learner.settings.names import name_problem
 
-_OWN_NAMES = frozenset({"run_logs", "generation", "configuration.yaml", "configuration_sources.json"})
+_OWN_NAMES = frozenset(
+    {"run_logs", "generation", "configuration.yaml", "configuration_sources.json", "address.json", "summary.json"}
+    | {"events.jsonl", "logs", "operator_token", "progress.json", "versions.json", "wandb", "wandb_id"}
+)
 _OWN_SUFFIXES = (".onnx", ".pt", ".tmp")
 _MAX_BYTES = 160
 """Of a folder name. File systems allow 255 bytes, and ``-<step>.onnx`` is added."""

@@ -7,7 +7,10 @@
     results/<run_id>/run_state.pt, run_state.previous.pt               what a restart goes on from
     results/<run_id>/<Behavior>.onnx                                   the model, at the end
     results/<run_id>/<Behavior>/<Behavior>-<step>.pt, .onnx            checkpoints; checkpoint.pt is the newest
+    results/<run_id>/<Behavior>/stats.csv, events.out.tfevents.*       statistics
     results/<run_id>/run_logs/training_status.json                     their list, lessons, ratings
+    results/<run_id>/versions.json, events.jsonl, logs/                what it was made with, what happened, the log
+    results/<run_id>/progress.json, summary.json                       how far it is, what it came to
 """
 
 from __future__ import annotations
@@ -33,7 +36,11 @@ PREVIOUS_RUN_STATE = "run_state.previous.pt"
 _GENERATION = "generation"
 _CONFIGURATION = "configuration.yaml"
 _SOURCES = "configuration_sources.json"
-_LEFT_BY_A_FAILED_START = frozenset({LOCK_NAME, _GENERATION, _CONFIGURATION, _SOURCES})
+_LEFT_BY_A_FAILED_START = frozenset(
+    {LOCK_NAME, _GENERATION, _CONFIGURATION, _SOURCES, "events.jsonl", "logs", "wandb_id"}
+)
+_STATISTICS = ("events.out.*", "stats.csv")
+"""What another run's statistics would be mixed up with."""
 _MAX_GENERATION_DIGITS = 18  # it travels as uint64
 
 log = structlog.get_logger(__name__)
@@ -155,7 +162,7 @@ def open_run_folder(
         results_dir: the folder of all runs.
         run_id: the name of the run.
         resume: go on with the run, which must be there; ``"auto"``: if it is there.
-        force: start anew in a folder that holds a run. Its files stay, but for TensorBoard's; its recovery state is
+        force: start anew in a folder that holds a run. Its files stay, but for statistics; its recovery state is
             kept as ``run_state.replaced.pt``, so that a later resume cannot take it for the new run's.
         initialize_from: another run whose weights this one starts from; without effect where a run is resumed.
 
@@ -208,8 +215,8 @@ def _clean(path: Path, *, force: bool) -> None:
     for folder in (path, *(entry for entry in path.iterdir() if entry.is_dir() and not entry.is_symlink())):
         remove_leftovers(folder)
         if force:
-            for events in folder.glob("events.out.*"):
-                events.unlink(missing_ok=True)
+            for statistics in (path for pattern in _STATISTICS for path in folder.glob(pattern)):
+                statistics.unlink(missing_ok=True)
     if force:
         (path / PREVIOUS_RUN_STATE).unlink(missing_ok=True)
         if (path / RUN_STATE).exists():

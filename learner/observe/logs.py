@@ -11,6 +11,7 @@ import structlog
 from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
 from learner.observe.jsonfile import as_json
+from learner.observe.logfile import LogFile
 from learner.observe.text import printable
 
 LogFormat = Literal["auto", "console", "json"]
@@ -20,7 +21,12 @@ MAX_LOG_VALUE_CHARS = 2000
 EVENT_COLUMN_CHARS = 18
 
 
-def configure(log_format: LogFormat = "auto", level: LogLevel = "info", stream: TextIO | None = None) -> None:
+def configure(
+    log_format: LogFormat = "auto",
+    level: LogLevel = "info",
+    stream: TextIO | None = None,
+    file: LogFile | None = None,
+) -> None:
     """Sends the log lines of this process, those of libraries included, to standard error.
 
     Args:
@@ -28,6 +34,7 @@ def configure(log_format: LogFormat = "auto", level: LogLevel = "info", stream: 
             terminal. Whether ``auto`` shows a panel besides is up to :mod:`learner.observe.display`.
         level: the least level shown; of libraries, warnings at least.
         stream: where to, instead of standard error.
+        file: keeps the same lines as JSON, whatever the format.
     """
     sink = _Sink(stream)
     numeric = logging.getLevelNamesMapping()[level.upper()]
@@ -38,6 +45,8 @@ def configure(log_format: LogFormat = "auto", level: LogLevel = "info", stream: 
         structlog.processors.TimeStamper("iso" if for_machines else "%H:%M:%S", utc=for_machines),
     ]
     rendering = _for_machines() if for_machines else _for_people(colors=sink.isatty())
+    if file is not None:
+        rendering = [_kept_in(file), *rendering]
     structlog.configure(
         processors=[*shared, *rendering],
         wrapper_class=structlog.make_filtering_bound_logger(numeric),
@@ -107,6 +116,17 @@ def _for_people(*, colors: bool) -> list[Processor]:
 
 def _for_machines() -> list[Processor]:
     return [structlog.processors.format_exc_info, _json_values, structlog.processors.JSONRenderer()]
+
+
+def _kept_in(file: LogFile) -> Processor:
+    def keep(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+        fields = structlog.processors.format_exc_info(logger, method, dict(event))
+        first = {"level": fields.get("level"), "event": fields.get("event")}
+        rest = {key: value for key, value in fields.items() if key not in {*first, "timestamp", "_record"}}
+        file.write(first | rest)
+        return event
+
+    return keep
 
 
 def _write_traceback(out: TextIO, exc_info: ExcInfo) -> None:

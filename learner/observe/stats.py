@@ -25,6 +25,8 @@ MAX_KEYS = 1000
 """Keys of one category between two writes; environments name keys too, and must not be able to fill the memory."""
 TOLD_AGAIN_SECONDS = 60.0
 """Between two lines about one writer that fails."""
+HIDDEN_KEYS = frozenset({"Is Training", "Step"})
+"""Statistics of the console only."""
 MAX_HISTOGRAM_VALUES = 10_000
 """Newest values kept for a histogram; mean, spread and count are over all of them."""
 
@@ -73,7 +75,11 @@ class StatSummary:
 
 
 class StatsWriter(Protocol):
-    """Where summaries go: TensorBoard, or a tracker of the user's."""
+    """Where summaries go: TensorBoard, a CSV file, or a tracker of the user's.
+
+    All calls come from the trainer thread, between two updates: what takes long delays training. What raises is logged,
+    and tried again with the next summary.
+    """
 
     def write(self, category: str, summaries: Mapping[str, StatSummary], step: int) -> None:
         """Writes what was collected up to an environment step."""
@@ -175,13 +181,13 @@ class StatsReporter:
         for place, writer in enumerate(self._writers):
             try:
                 call(writer)
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001 - told; a writer may be the user's own, and ends no training
                 self._note_failure(place, error)
             else:
                 if self._failing.pop(place, False):
                     log.info("stats_written_again", writer=type(writer).__name__, category=self.category)
 
-    def _note_failure(self, place: int, error: OSError) -> None:
+    def _note_failure(self, place: int, error: Exception) -> None:
         if place in self._failing:
             return
         # A disk at its edge takes one thing and refuses the next.
@@ -193,7 +199,7 @@ class StatsReporter:
                 "stats_not_written",
                 writer=type(self._writers[place]).__name__,
                 category=self.category,
-                error=str(error),
+                error=str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}",
                 action="tried again with the next",
             )
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from learner.observe.stats import StatSummary
+from learner.observe.stats import HIDDEN_KEYS, StatSummary
 from learner.observe.text import printable
 
 if TYPE_CHECKING:
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 HYPERPARAMETERS = "Hyperparameters"
 """Title of the text entry that holds a behavior's settings."""
-HIDDEN_KEYS = frozenset({"Is Training", "Step"})
-"""Statistics of the console only."""
 
 
 class TensorBoardWriter:

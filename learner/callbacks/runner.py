@@ -1,0 +1,112 @@
+"""Runs a callback in a thread of its own, so that nothing it does reaches the training."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from learner.callbacks.base import METHODS, Event, RunEnded
+from learner.observe.throttle import Throttle
+
+log = structlog.get_logger(__name__)
+
+MAX_WAITING = 1000
+"""Events that wait for a slow callback; of more, the oldest are left out."""
+MAX_FAILURES = 10
+"""Calls in a row that may raise before a callback is switched off."""
+END_SECONDS = 10.0
+"""How long the end of a run waits for one callback."""
+_LOG_SECONDS = 60.0
+
+
+class CallbackRunner:
+    """Tells one callback what happens.
+
+    Args:
+        name: as the run file has it.
+        callback: any object with some of the methods of `learner.callbacks.base.Callback`.
+        clock: monotonic seconds.
+
+    Attributes:
+        failures: calls that raised.
+        missed: events that were left out, because too many waited.
+        is_off: it was switched off, for it raised too often in a row.
+    """
+
+    def __init__(self, name: str, callback: object, clock: Callable[[], float] = time.monotonic) -> None:
+        self.name = name
+        self.failures = 0
+        self.missed = 0
+        self.is_off = False
+        self._callback = callback
+        self._waiting: deque[Event] = deque()
+        self._changed = threading.Condition()
+        self._is_ending = False
+        self._in_a_row = 0
+        self._throttle = Throttle(_LOG_SECONDS, clock)
+        self._thread = threading.Thread(target=self._run, name=f"callback {name}", daemon=True)
+        self._thread.start()
+
+    def hears(self, kind: type) -> bool:
+        """Says whether the callback has a method for events of a kind, and is not switched off."""
+        return not self.is_off and callable(getattr(self._callback, METHODS[kind], None))
+
+    def tell(self, event: Event) -> None:
+        """Hands it an event, and returns at once; from any thread."""
+        if not self.hears(type(event)):
+            return
+        with self._changed:
+            if len(self._waiting) >= MAX_WAITING:
+                self._waiting.popleft()
+                self.missed += 1
+            self._waiting.append(event)
+            self._changed.notify()
+
+    def end(self, event: RunEnded, seconds: float = END_SECONDS) -> None:
+        """Tells it that the run has ended, and waits until it has heard everything, but no longer than some seconds."""
+        self.tell(event)
+        with self._changed:
+            self._is_ending = True
+            self._changed.notify()
+        self._thread.join(seconds)
+        if self._thread.is_alive():
+            log.warning(
+                "callback_not_over", callback=self.name, waited_seconds=seconds, action="the run ends without it"
+            )
+        elif self.missed or self.failures:
+            log.info("callback_over", callback=self.name, failures=self.failures, missed=self.missed)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._is_ending)
+                if not self._waiting:
+                    return
+                event = self._waiting.popleft()
+            if not self.is_off:
+                self._call(event)
+
+    def _call(self, event: Event) -> None:
+        method: Any = getattr(self._callback, METHODS[type(event)], None)
+        try:
+            method(event)
+        except BaseException as error:  # noqa: BLE001 - told; sys.exit in a callback ends no run either
+            self._note_failure(METHODS[type(event)], error)
+        else:
+            self._in_a_row = 0
+
+    def _note_failure(self, method: str, error: BaseException) -> None:
+        self.failures += 1
+        self._in_a_row += 1
+        left_out = self._throttle.admit(None)
+        if left_out is not None:
+            repeated = {"left_out": left_out} if left_out else {}
+            log.error("callback_failed", callback=self.name, method=method, exc_info=error, **repeated)
+        if self._in_a_row >= MAX_FAILURES:
+            self.is_off = True
+            log.error("callback_switched_off", callback=self.name, failed_in_a_row=self._in_a_row)

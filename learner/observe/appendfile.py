@@ -1,0 +1,75 @@
+"""A file that only grows, by whole pieces: what a full disk does not take leaves no half of itself behind."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import BinaryIO
+
+
+class AppendFile:
+    """Writes at the end of a file, each piece at once and whole or not at all. Belongs to one thread at a time.
+
+    A last line without an end, as a crash of the machine may leave it, is cut off: what is appended stays readable.
+
+    Args:
+        path: made with its folder if missing.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._file: BinaryIO = path.open("ab", buffering=0)
+        try:
+            self._end = _end_of_lines(path, self._file.tell())
+            if self._end < self._file.tell():
+                self._file.truncate(self._end)
+        except OSError:
+            self._file.close()
+            raise
+
+    @property
+    def size_bytes(self) -> int:
+        """How long it is."""
+        return self._end
+
+    def append(self, data: bytes) -> None:
+        """Adds whole lines.
+
+        Raises:
+            OSError: the disk is full, ...; nothing was added.
+        """
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._file.truncate(self._end)
+            raise
+        self._end += len(data)
+
+    def close(self) -> None:
+        """Closes it; twice is harmless."""
+        with contextlib.suppress(OSError):  # every piece was written, or its failure told
+            self._file.close()
+
+
+_BLOCK_BYTES = 65536
+
+
+def _end_of_lines(path: Path, size_bytes: int) -> int:
+    """Returns the length of a file up to the end of its last whole line."""
+    with path.open("rb") as file:
+        end = size_bytes
+        while end > 0:
+            start = max(0, end - _BLOCK_BYTES)
+            file.seek(start)
+            found = file.read(end - start).rfind(b"\n")
+            if found >= 0:
+                return start + found + 1
+            end = start
+    return 0

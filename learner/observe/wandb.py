@@ -1,0 +1,111 @@
+"""Statistics in Weights & Biases, for those who installed it and named it in the run file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from learner.exits import ExitCode, UserError
+from learner.files import WriteFailed, write_file
+from learner.observe.stats import HIDDEN_KEYS, Aggregation, StatSummary
+from learner.observe.text import printable
+
+HISTOGRAM_BINS = 30
+_ID_FILE = "wandb_id"
+_DEFAULT_PROJECT = "rollcast"
+
+
+class WandbWriter:
+    """Logs each category as ``<behavior>/<key>`` against ``<behavior>/step``, to one W&B run per run folder.
+
+    Account, project and mode are W&B's own settings: ``wandb login``, ``WANDB_PROJECT`` (``rollcast`` if it is not set),
+    ``WANDB_MODE=offline``. A run that is resumed goes on in the same W&B run; W&B shows what was logged after the
+    checkpoint beside what takes its place, for it takes nothing back.
+
+    Args:
+        run_folder: ``results/<run_id>``; W&B keeps its files in ``wandb`` there.
+        run_id: the run's name.
+        config: the settings shown with the run.
+        is_resumed: go on in the W&B run of the start before.
+
+    Raises:
+        UserError: W&B is not installed, or cannot be started.
+    """
+
+    def __init__(self, run_folder: Path, run_id: str, config: Mapping[str, object], *, is_resumed: bool) -> None:
+        try:
+            import wandb  # noqa: PLC0415 - an extra, and seconds to import
+        except ModuleNotFoundError as error:
+            raise UserError(
+                ExitCode.MISSING_EXTRA,
+                f"rollcast.stats_writers names wandb, but the module {error.name!r} is not installed; "
+                "in the checkout: pip install '.[wandb]'",
+            ) from None
+        self._wandb: Any = wandb
+        self._steps: set[str] = set()
+        try:
+            self._run: Any = self._wandb.init(
+                project=os.environ.get("WANDB_PROJECT", _DEFAULT_PROJECT),
+                id=_own_id(run_folder, is_resumed=is_resumed),
+                name=run_id,
+                resume="allow",
+                dir=str(run_folder),
+                config=dict(config),
+                settings=self._wandb.Settings(console="off", silent=True),
+            )
+        except (OSError, WriteFailed, self._wandb.Error) as error:
+            reason = " ".join(str(error).split())
+            raise UserError(
+                ExitCode.RUN_FILE,
+                f"W&B cannot be started: {printable(reason)}; run 'wandb login', set WANDB_MODE=offline, or take wandb "
+                "out of rollcast.stats_writers",
+            ) from None
+
+    def write(self, category: str, summaries: Mapping[str, StatSummary], step: int) -> None:
+        """Logs a number for each summary, and a histogram ``<key>_hist`` for each HISTOGRAM."""
+        place = f"{category}/step"
+        if category not in self._steps:
+            self._run.define_metric(f"{category}/*", step_metric=place)
+            self._steps.add(category)
+        values: dict[str, object] = {place: step}
+        for key, summary in summaries.items():
+            if key in HIDDEN_KEYS:
+                continue
+            values[f"{category}/{key}"] = summary.value
+            if summary.aggregation is Aggregation.HISTOGRAM and summary.values.size:
+                counted = np.histogram(summary.values, bins=HISTOGRAM_BINS)
+                values[f"{category}/{key}_hist"] = self._wandb.Histogram(np_histogram=counted)
+        self._run.log(values)
+
+    def write_text(self, category: str, title: str, text: str, step: int) -> None:
+        """Keeps a text in the run's summary."""
+        del step
+        self._run.summary[f"{category}/{title}"] = text
+
+    def restart(self, category: str, step: int) -> None:
+        """Keeps where the run went on from in the run's summary."""
+        self._run.summary[f"{category}/resumed_from_step"] = step
+
+    def close(self) -> None:
+        """Sends what is left and ends the W&B run."""
+        with contextlib.suppress(OSError, self._wandb.Error):
+            self._run.finish()
+
+
+def _own_id(run_folder: Path, *, is_resumed: bool) -> str:
+    """Returns W&B's id of the run: that of the start before, or a new one, since W&B never forgets one."""
+    path = run_folder / _ID_FILE
+    if is_resumed:
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            kept = path.read_text("ascii").strip()
+            if kept.isalnum() and len(kept) <= 64:
+                return kept
+    made = secrets.token_hex(8)
+    write_file(path, made.encode())
+    return made

@@ -62,8 +62,14 @@ class StatusSite:
             await self._server.start()
             self._sampler = asyncio.create_task(self._sample())
 
-    async def stop(self) -> None:
-        """Closes it. Harmless before `start`, and twice."""
+    async def stop(self, *, in_a_hurry: bool = False) -> None:
+        """Closes it. Harmless before `start`, and twice.
+
+        Args:
+            in_a_hurry: do not wait for an open page to have its last look.
+        """
+        if self._server is not None and self._sampler is not None and not in_a_hurry:
+            await self._server.farewell()
         sampler, self._sampler = self._sampler, None
         if sampler is not None:
             sampler.cancel()

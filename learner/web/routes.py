@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
 from collections.abc import Callable
@@ -21,6 +22,8 @@ METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 SAVE_SECONDS: Final = 120.0
 FRESH_SECONDS: Final = 0.5
 """So long a status document is good for everybody who asks: many viewers cost what one does."""
+VIEWER_SECONDS: Final = 2.5
+"""Who asked for the status within so long is looking at a page."""
 
 log = structlog.get_logger(__name__)
 
@@ -42,6 +45,17 @@ class Routes:
         self._acting = asyncio.Lock()
         self._status = b""
         self._status_until = -math.inf
+        self._asked_at = -math.inf
+        self._answered = asyncio.Event()
+
+    async def farewell(self, seconds: float) -> None:
+        """Waits, if a page is open, until it has had a last look: so it can say that the run ended, not just vanished."""
+        if time.monotonic() - self._asked_at > VIEWER_SECONDS:
+            return
+        self._status_until = -math.inf
+        self._answered.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._answered.wait(), seconds)
 
     def add_to(self, app: web.Application) -> None:
         """Adds all routes."""
@@ -71,10 +85,12 @@ class Routes:
 
     async def status(self, _request: web.Request) -> web.Response:
         """The state of the run, its books, its actors."""
+        self._asked_at = time.monotonic()
         async with self._reading:
             if time.monotonic() >= self._status_until:
                 self._status = await asyncio.to_thread(lambda: to_json(status_document(self._hooks.status())))
                 self._status_until = time.monotonic() + FRESH_SECONDS
+        self._answered.set()
         return web.Response(body=self._status, content_type="application/json")
 
     async def history(self, request: web.Request) -> web.Response:

@@ -27,6 +27,7 @@ IDLE_SECONDS: Final = 30.0
 MAX_LINE_BYTES: Final = 4096
 MAX_HEADERS: Final = 64
 STOP_SECONDS: Final = 1.0
+FAREWELL_SECONDS: Final = 1.5
 BACKLOG: Final = 64
 
 log = structlog.get_logger(__name__)
@@ -63,6 +64,7 @@ class WebServer:
         self._falls_back = falls_back
         self._max_connections = max_connections
         self._idle_seconds = idle_seconds
+        self._routes: Routes | None = None
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
 
@@ -81,7 +83,8 @@ class WebServer:
         app = web.Application(
             middlewares=[make_guard(only_local_names=is_loopback(self.address))], client_max_size=MAX_BODY_BYTES
         )
-        Routes(self._hooks, self._token, load_page()).add_to(app)
+        self._routes = Routes(self._hooks, self._token, load_page())
+        self._routes.add_to(app)
         quiet = logging.Logger("aiohttp")  # noqa: LOG001 - of its own, on purpose: strangers must not fill our log
         quiet.addHandler(logging.NullHandler())
         self._runner = web.AppRunner(
@@ -104,6 +107,11 @@ class WebServer:
         connections = Connections(server, self._max_connections, loop)
         self._server = await loop.create_server(connections, sock=listening, backlog=BACKLOG)
         self.address = _bound(self.address, listening)
+
+    async def farewell(self) -> None:
+        """Lets an open page have a last look, for which it has a little more time than between two of its looks."""
+        if self._routes is not None:
+            await self._routes.farewell(FAREWELL_SECONDS)
 
     async def stop(self) -> None:
         """Closes everything; what is being answered has a second to finish. Harmless before `start`, and twice."""

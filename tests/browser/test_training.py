@@ -180,7 +180,7 @@ def test_a_learner_that_goes_away(browser: Browser, processes: Processes, pictur
 
     again.operator.drain(final=True)
     assert again.wait() == 0, again.said()
-    browser.wait_for(lambda: "The run has ended" in browser.text("#notes"), "the end is told")
+    browser.wait_for(lambda: "The run has ended in good order" in browser.text("#notes"), "the end is told")
     assert state(browser) == "ended"
     picture("ended")
 

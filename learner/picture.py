@@ -12,7 +12,7 @@ from learner.ingest.ledger import Ledger, LedgerBooks
 from learner.ingest.sessions import SessionTable
 from learner.observe.milestones import Milestones
 from learner.observe.rates import WindowedRate
-from learner.observe.view import ActorNumbers, BehaviorView, LedgerNumbers, RunState, RunView
+from learner.observe.view import ActorNumbers, BehaviorView, LedgerNumbers, RunState, RunView, Verdict
 from learner.settings.service import ServiceSettings
 
 
@@ -60,6 +60,7 @@ class Picture:
 
     Attributes:
         last_error: the newest error in one line, empty if none.
+        verdict: what bounds the run.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Picture:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.last_error = ""
+        self.verdict = Verdict()
         self._behaviors = behaviors
         self._sessions = sessions
         self._ledger = ledger
@@ -155,6 +157,7 @@ class Picture:
             actors=len(self._sessions.live()),
             last_error=self.last_error,
             behaviors=tuple(self.behavior_view(behavior) for behavior in self._behaviors.all()),
+            verdict=self.verdict,
         )
 
     def behavior_view(self, behavior: Behavior) -> BehaviorView:

@@ -64,12 +64,7 @@ class RunHooks:
     def status(self) -> StatusView:
         """Returns the picture of this moment."""
         run = self._control.status()
-        newest = {
-            behavior.index: view.version
-            for behavior in self._behaviors.all()
-            for view in run.behaviors
-            if view.name == behavior.name
-        }
+        newest = {view.name: view.version for view in run.behaviors}
         live = sorted(self._sessions.live(), key=lambda session: session.actor_index)
         actors = tuple(self._actor(session, newest) for session in live)
         return StatusView(run, self._sources.verdict(), actors, self._version)
@@ -98,23 +93,20 @@ class RunHooks:
         """Saves a checkpoint and returns its path."""
         return self._control.save_checkpoint(timeout_seconds)
 
-    def _actor(self, session: Session, newest: Mapping[int, int]) -> ActorView:
+    def _actor(self, session: Session, newest: Mapping[str, int]) -> ActorView:
         with self._sessions.lock:
             accounts = tuple(session.accounts.values())
-        policies = [policy for policy in session.policies if policy.generation == self._sessions.generation]
-        lags = [
-            max(0, newest[policy.behavior_index] - policy.version)
-            for policy in policies
-            if policy.behavior_index in newest
-        ]
+            lag = session.policy_lag(newest, self._sessions.generation)
         return ActorView(
             name=session.actor_name,
             index=session.actor_index,
             connected=session.is_connected,
             last_seen_seconds=max(0.0, self._sessions.clock() - session.last_seen),
             steps_per_second=self._rates.of(session),
-            lag=max(lags, default=None),
+            lag=lag,
             credit_steps=sum(max(0, account.granted_steps - account.produced_steps) for account in accounts),
+            wait_share=session.times.wait_share,
+            round_trip_seconds=session.times.round_trip_seconds,
             error=next((policy.error for policy in session.policies if policy.error), ""),
             books=_books(accounts),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -11,6 +11,7 @@ from rollcast.limits import MAX_REASONS, MAX_STEPS, REASON_PATTERN
 from rollcast.v1 import session_pb2
 
 from learner.ingest.credit import MAX_GRANT, Share, step_allowance
+from learner.ingest.times import TimesWindow
 
 MAX_LOST_STEPS = 2**32
 """What an actor may claim to have lost, of one behavior, with a learner that went down. Nobody can check it. An actor of
@@ -227,6 +228,7 @@ class Session:
         acked_through: every chunk up to this sequence is settled.
         accounts: by behavior index.
         policies: what acts there, as last reported.
+        times: where its actor's time goes, lately.
         replaces: the session that the actor asked for when it got this one.
         is_rolled_back: it came back to a learner started anew; see `Account.is_byte_limited`.
         is_awaited: it came from a checkpoint and its actor has not come back.
@@ -245,6 +247,7 @@ class Session:
     acked_through: int = 0
     accounts: dict[int, Account] = field(default_factory=dict)
     policies: tuple[PolicyState, ...] = ()
+    times: TimesWindow = field(default_factory=TimesWindow)
     replaces: str = ""
     is_rolled_back: bool = False
     is_awaited: bool = False
@@ -265,6 +268,25 @@ class Session:
     def produced_steps(self) -> int:
         """Steps taken, all behaviors together."""
         return sum(account.produced_steps for account in self.accounts.values())
+
+    def policy_lag(self, newest: Mapping[str, int], generation: int) -> int | None:
+        """Returns by how many versions what acts is older than the newest, the most over its behaviors.
+
+        Args:
+            newest: version by behavior.
+            generation: of the learner; what acts of another one is not compared.
+
+        Returns:
+            None before anything was reported that can be compared.
+        """
+        lags = [
+            max(0, newest[self.accounts[policy.behavior_index].behavior] - policy.version)
+            for policy in self.policies
+            if policy.generation == generation
+            and policy.behavior_index in self.accounts
+            and self.accounts[policy.behavior_index].behavior in newest
+        ]
+        return max(lags, default=None)
 
 
 def reasons_from(counts: Iterable[session_pb2.ReasonCount]) -> dict[str, int]:

@@ -108,31 +108,6 @@ class BehaviorView:
 
 
 @dataclass(frozen=True, slots=True)
-class RunView:
-    """The run, at one moment.
-
-    Attributes:
-        run_id: its name.
-        state: what the learner does.
-        generation: how many times the learner of this run was started.
-        uptime_seconds: since this start.
-        address: where actors connect, ``host:port``.
-        actors: sessions that are alive.
-        last_error: the newest error in one line, empty if none.
-        behaviors: one each, in the order of declaration.
-    """
-
-    run_id: str
-    state: RunState
-    generation: int
-    uptime_seconds: float
-    address: str
-    actors: int = 0
-    last_error: str = ""
-    behaviors: tuple[BehaviorView, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Verdict:
     """Where the run's time goes, over the last window.
 
@@ -149,6 +124,33 @@ class Verdict:
     learner_busy: float = 0.0
     actor_busy: float = 0.0
     network_share: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """The run, at one moment.
+
+    Attributes:
+        run_id: its name.
+        state: what the learner does.
+        generation: how many times the learner of this run was started.
+        uptime_seconds: since this start.
+        address: where actors connect, ``host:port``.
+        actors: sessions that are alive.
+        last_error: the newest error in one line, empty if none.
+        behaviors: one each, in the order of declaration.
+        verdict: what bounds the run.
+    """
+
+    run_id: str
+    state: RunState
+    generation: int
+    uptime_seconds: float
+    address: str
+    actors: int = 0
+    last_error: str = ""
+    behaviors: tuple[BehaviorView, ...] = ()
+    verdict: Verdict = Verdict()
 
 
 @dataclass(frozen=True, slots=True)

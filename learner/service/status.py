@@ -9,12 +9,18 @@ from rollcast.limits import MAX_CHUNK_BYTES
 from rollcast.v1 import control_pb2
 
 from learner.ingest.session import MAX_ERROR_CHARACTERS, Session, reasons_to, shown
-from learner.observe.view import BehaviorView, LedgerNumbers, RunView
+from learner.observe.view import BehaviorView, LedgerNumbers, RunView, Verdict
 
 MAX_BYTES: Final = MAX_CHUNK_BYTES
 """Of an answer: what operators' channels take."""
 _FIELD_BYTES: Final = 8
 """Tag and length around one actor in the list."""
+BOTTLENECKS: Final = {
+    "none": control_pb2.BOTTLENECK_UNSPECIFIED,
+    "learner": control_pb2.BOTTLENECK_LEARNER,
+    "actors": control_pb2.BOTTLENECK_ACTORS,
+    "network": control_pb2.BOTTLENECK_NETWORK,
+}
 
 
 def status_response(
@@ -45,11 +51,13 @@ def status_response(
         behaviors=[_behavior(behavior) for behavior in view.behaviors],
         last_error=view.last_error[:MAX_ERROR_CHARACTERS],
         server_version=server_version,
+        verdict=_verdict(view.verdict),
     )
+    newest = {behavior.name: behavior.version for behavior in view.behaviors}
     room = MAX_BYTES - response.ByteSize()
     fitting: list[tuple[Session, control_pb2.ActorStatus]] = []
     for session in sessions:
-        actor = _actor(session, now, rate_of(session))
+        actor = _actor(session, now, rate_of(session), session.policy_lag(newest, view.generation))
         room -= actor.ByteSize() + _FIELD_BYTES
         if room < 0:
             break
@@ -63,7 +71,7 @@ def status_response(
     return response
 
 
-def _actor(session: Session, now: float, rate: float) -> control_pb2.ActorStatus:
+def _actor(session: Session, now: float, rate: float, lag: int | None) -> control_pb2.ActorStatus:
     credit_steps = sum(max(0, account.granted_steps - account.produced_steps) for account in session.accounts.values())
     return control_pb2.ActorStatus(
         actor_name=session.actor_name,
@@ -73,6 +81,10 @@ def _actor(session: Session, now: float, rate: float) -> control_pb2.ActorStatus
         last_seen_ms=shown(round((now - session.last_seen) * 1000)),
         env_steps_per_second=rate,
         credit_steps=shown(credit_steps),
+        wait_ratio=session.times.wait_share,
+        waits_for=session.times.waits_for,
+        round_trip_seconds=session.times.round_trip_seconds,
+        lag_versions=None if lag is None else shown(lag),
     )
 
 
@@ -81,6 +93,16 @@ def _details(session: Session) -> control_pb2.ActorStatus:
     return control_pb2.ActorStatus(
         books=[counters.to_message() for counters in reports],
         policies=[policy.to_message() for policy in session.policies],
+    )
+
+
+def _verdict(verdict: Verdict) -> control_pb2.Verdict:
+    return control_pb2.Verdict(
+        bottleneck=BOTTLENECKS[verdict.name],
+        text=verdict.text,
+        learner_busy_ratio=verdict.learner_busy,
+        actor_busy_ratio=verdict.actor_busy,
+        network_ratio=verdict.network_share,
     )
 
 

@@ -11,6 +11,7 @@ import structlog
 
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.trainers.base import Trainer
+from learner.trainers.busy import BusyClock
 from learner.trainers.requests import RequestQueue
 
 log = structlog.get_logger(__name__)
@@ -50,6 +51,7 @@ class TrainerLoop:
         self._requests = RequestQueue(behaviors.to_trainer.set)
         self._is_paused = False
         self._is_stopping = False
+        self._busy = BusyClock()
 
     @property
     def trainers(self) -> Mapping[str, Trainer]:
@@ -60,6 +62,11 @@ class TrainerLoop:
     def is_paused(self) -> bool:
         """Whether trainers take no turns at present."""
         return self._is_paused
+
+    @property
+    def busy_seconds(self) -> float:
+        """How long the thread has worked (staged, updated, published, saved) and not waited for something to do."""
+        return self._busy.busy_seconds
 
     @property
     def is_finished(self) -> bool:
@@ -91,7 +98,8 @@ class TrainerLoop:
                 # Cleared before the look at what there is to do, so that what comes meanwhile sets it again.
                 self._behaviors.to_trainer.clear()
                 if not self._turn():
-                    self._behaviors.to_trainer.wait(_IDLE_SECONDS)
+                    with self._busy.waiting():
+                        self._behaviors.to_trainer.wait(_IDLE_SECONDS)
         except BaseException as error:  # noqa: BLE001 - reported; the learner ends with an exit code
             self._on_failure(error)
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any, SupportsFloat
 
@@ -148,3 +149,17 @@ class Exploding(Toy):
 def exploding() -> Toy:
     """An environment that no trainer survives."""
     return Exploding()
+
+
+class Dawdling(Toy):
+    """A simulator that takes its time."""
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Sleeps before it steps."""
+        time.sleep(0.02)
+        return super().step(action)
+
+
+def dawdling() -> Toy:
+    """An environment of fifty steps a second."""
+    return Dawdling()

@@ -1,0 +1,76 @@
+"""What holds a run back is named: one part after another is made slow on purpose, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from rollcast.v1 import control_pb2
+
+from tests.e2e.processes import Child, LearnerProcess, Processes
+from tests.e2e.runs import small, write_run
+from tests.e2e.slow_link import SlowLink
+from tests.e2e.toys import named
+
+DELAY_SECONDS = 0.3
+QUICK = {"batch_size": 256, "buffer_size": 256, "num_epoch": 1, "learning_rate": 1.0e-4}
+THOROUGH = QUICK | {"batch_size": 64, "num_epoch": 300}
+
+
+@pytest.mark.parametrize("threaded", [False, True])
+def test_the_slow_part_is_named(processes: Processes, threaded: bool) -> None:
+    """Slow environments, a long way and long updates: the verdict names each, with figures that fit, in either mode."""
+    learner = processes.learner(write_run(processes.folder, _behaviors(threaded)))
+    with SlowLink(learner.address) as link:
+        with _only(processes, learner, "Dawdling", named("dawdling"), learner.address) as actor:
+            verdict = _wait_for(learner, control_pb2.BOTTLENECK_ACTORS, actor)
+            assert verdict.actor_busy_ratio > 0.5
+            assert verdict.text.startswith("actor-bound: actors step ")
+        with _only(processes, learner, "Far", "CartPole-v1", link.address) as actor:
+            link.delay_seconds = DELAY_SECONDS
+            verdict = _wait_for(learner, control_pb2.BOTTLENECK_NETWORK, actor)
+            assert verdict.network_ratio > max(verdict.learner_busy_ratio, verdict.actor_busy_ratio)
+            seen = learner.actor("Far")
+            assert seen.round_trip_seconds >= DELAY_SECONDS
+            assert seen.wait_ratio > 0
+            assert seen.waits_for in {"credit", "hold", "policy"}
+            assert seen.HasField("lag_versions")
+        with _only(processes, learner, "Thorough", "CartPole-v1", learner.address) as actor:
+            verdict = _wait_for(learner, control_pb2.BOTTLENECK_LEARNER, actor)
+            assert verdict.learner_busy_ratio > verdict.actor_busy_ratio
+            assert verdict.text.startswith("learner-bound: the trainer computes ")
+            learner.operator.pause()
+            paused = _wait_for(learner, control_pb2.BOTTLENECK_UNSPECIFIED, actor)
+            assert paused.text == "the run is paused"
+
+
+def _behaviors(threaded: bool) -> dict[str, Any]:
+    hyperparameters = {"Dawdling": QUICK, "Far": QUICK, "Thorough": THOROUGH}
+    return {name: small(threaded=threaded, hyperparameters=values) for name, values in hyperparameters.items()}
+
+
+@contextmanager
+def _only(processes: Processes, learner: LearnerProcess, name: str, env: str, address: str) -> Iterator[Child]:
+    """An actor that trains alone; what came before it does not count in the verdict any more."""
+    actor = processes.actor(address, env, "--behavior", name, "--num-envs", "2", name=name)
+    learner.wait_for(lambda: learner.behavior(name).env_steps_taken > 0, f"{name} is stepped", actor)
+    learner.operator.pause()
+    learner.operator.resume()
+    yield actor
+    actor.kill()
+    learner.wait_for(lambda: not learner.actor(name).session_id, f"{name} has left")
+
+
+def _wait_for(
+    learner: LearnerProcess, bottleneck: control_pb2.Bottleneck.ValueType, actor: Child
+) -> control_pb2.Verdict:
+    found = control_pb2.Verdict()
+
+    def is_named() -> bool:
+        found.CopyFrom(learner.status().verdict)
+        return found.bottleneck == bottleneck
+
+    learner.wait_for(is_named, f"the verdict {control_pb2.Bottleneck.Name(bottleneck)}", actor)
+    return found

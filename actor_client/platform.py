@@ -39,6 +39,8 @@ def stop_signals(stop: Callable[[str], None]) -> Iterator[None]:
 
     def handle(number: int, _frame: FrameType | None) -> None:
         name = signal.Signals(number).name
+        if seen and name == "SIGHUP":
+            return  # a terminal that closes says so more than once: nobody is in a hurry
         if seen:
             os.write(2, f"{name} again: ended at once\n".encode())
             os._exit(ExitCode.INTERRUPTED)
@@ -54,6 +56,10 @@ def stop_signals(stop: Callable[[str], None]) -> Iterator[None]:
 
 
 def _stopping() -> tuple[signal.Signals, ...]:
-    """Returns the signals that ask a process to end: Ctrl+C, a supervisor's, and Ctrl+Break on Windows."""
-    both = (signal.SIGINT, signal.SIGTERM)
-    return (*both, signal.Signals["SIGBREAK"]) if hasattr(signal, "SIGBREAK") else both
+    """Returns the signals that ask a process to end: Ctrl+C, a supervisor's, a closed terminal's, Windows' Ctrl+Break.
+
+    Behind nohup the terminal's is ignored, and stays so.
+    """
+    names = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
+    there = [signal.Signals[name] for name in names if name in signal.Signals.__members__]
+    return tuple(each for each in there if each.name != "SIGHUP" or signal.getsignal(each) is not signal.SIG_IGN)

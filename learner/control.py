@@ -50,6 +50,11 @@ class RunControl:
         """Names the server whose actors are held during a pause."""
         self._server = server
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether the trainers take no turns at present."""
+        return self._loop.is_paused
+
     def status(self) -> RunView:
         """Returns the state of the run."""
         return self._view()

@@ -1,4 +1,7 @@
-"""How a run is asked to end, by signals above all: the first ends it in good order, the second at speed, the third now."""
+"""How a run is asked to end, by signals above all: the first ends it in good order, the second at speed, the third now.
+
+A terminal that closes (SIGHUP) is a first signal, and never a second one.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from learner.exits import ExitCode
 
 log = structlog.get_logger(__name__)
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _SHOW_CURSOR = "\x1b[?25h"
 
 
@@ -70,7 +73,10 @@ class Stopping:
         The handlers are Python's and not the loop's, so that a signal gets through while the loop is busy.
         """
         self._loop = asyncio.get_running_loop()
-        before = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        # Behind nohup it is ignored, and stays so.
+        is_deaf = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        wanted = [number for number in _SIGNALS if number != signal.SIGHUP or not is_deaf]
+        before = {number: signal.signal(number, self._on_signal) for number in wanted}
         try:
             yield
         finally:
@@ -80,6 +86,8 @@ class Stopping:
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         """Between any two instructions of the main thread: it takes no lock and writes no log."""
+        if number == signal.SIGHUP and (self.stop is not None or self._signals_count):
+            return  # a terminal that closes says so more than once: nobody is in a hurry
         if self.stop is not None and self._signals_count == 0:
             self._signals_count = 1  # the run ends for another reason: whoever signals now wants it to end sooner
         self._signals_count += 1

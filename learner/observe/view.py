@@ -188,6 +188,7 @@ class ActorView:
             it reported one of this start of the learner.
         credit_steps: steps it may still take.
         wait_share: share of its time spent waiting, 0 to 1; None if it did not say.
+        waits_for: what it waited for most, one of `learner.ingest.times.WAIT_REASONS`; empty for nothing.
         round_trip_seconds: from sending a chunk to its ack; None if it did not say.
         error: why its newest policy does not act, empty if it does; from outside.
         books: where its steps are.
@@ -201,6 +202,7 @@ class ActorView:
     lag: int | None = None
     credit_steps: int = 0
     wait_share: float | None = None
+    waits_for: str = ""
     round_trip_seconds: float | None = None
     error: str = ""
     books: ActorBooksView = field(default_factory=ActorBooksView)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rollcast.enums import HoldReason
 
 from learner.ingest.session import PolicyState
+from learner.ingest.times import ActorTimes
 from learner.observe.view import RunState, RunView, Verdict
 from learner.picture import Picture, TrainerNews
 from learner.web_hooks import RunHooks, Sources
@@ -78,6 +79,17 @@ def test_an_actor() -> None:
     assert (actor.books.produced, actor.books.discarded) == (10, {"env_error": 1})
     assert status.verdict.name == "actors"
     assert (status.version, status.run.run_id) == ("1.0", "run")
+
+
+def test_where_its_time_goes() -> None:
+    """Its waits and its round trip stand beside its books, once it has said them twice."""
+    rig = Rig()
+    assert rig.hooks.status().actors[0].wait_share is None
+    for wall, waited in ((1.0, 0.0), (5.0, 1.0)):
+        waits = {**ActorTimes(0.0).wait_seconds, "credit": waited}
+        rig.session.times.add(ActorTimes(wall, waits, round_trip_seconds=0.02), rig.parts.now)
+    (actor,) = rig.hooks.status().actors
+    assert (actor.wait_share, actor.waits_for, actor.round_trip_seconds) == (0.25, "credit", 0.02)
 
 
 def test_a_policy_of_another_start_has_no_lag() -> None:

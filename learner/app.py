@@ -8,13 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
 import structlog
+from rollcast.limits import PROTOCOL_REVISION
 
-from learner.beginning import SEED_PART, choose_device, choose_seed, write_configuration
+from learner.beginning import (
+    REVISION_VARIABLE,
+    SEED_PART,
+    choose_device,
+    choose_seed,
+    gpu_memory,
+    write_configuration,
+)
 from learner.checkpoints.runfolder import RunFolder, open_run_folder
 from learner.checkpoints.store import CheckpointStore
 from learner.control import RunControl
@@ -27,18 +37,26 @@ from learner.ingest.sessions import SessionTable
 from learner.observe import logs
 from learner.observe.address import BoundAddresses, remove_addresses, write_addresses
 from learner.observe.display import Display, open_display
+from learner.observe.logfile import LogFile
+from learner.observe.metrics import LearnerMetrics
+from learner.observe.metrics.values import EPISODE_RETURN
 from learner.observe.view import RunState, RunView, Verdict
+from learner.operator_signals import OperatorSignals
 from learner.picture import Picture
 from learner.publish.store import PolicyStore
+from learner.record import RunRecord
 from learner.recovery import CheckpointKeeper, Kept
+from learner.scrape import Scrape, ScrapeSources
 from learner.service.run_info import RunInfo
 from learner.service.server import LearnerServer, require_free
 from learner.settings import LoadedRun, split_address, unsupported
+from learner.shares import bottleneck_meter
 from learner.status_site import StatusSite, check_http, http_address_is_default
 from learner.stopping import Stop, Stopping
 from learner.trainers.loop import TrainerLoop
 from learner.training import TrainerFactory, news_of
 from learner.web_hooks import RunHooks, Sources
+from learner.writers import writers_of
 
 log = structlog.get_logger(__name__)
 
@@ -54,7 +72,8 @@ def serve(loaded: LoadedRun) -> int:
         UserError: the run cannot start.
     """
     options = loaded.options
-    logs.configure(options.rollcast.log_format, "debug" if options.debug else "info")
+    log_file = LogFile()
+    logs.configure(options.rollcast.log_format, "debug" if options.debug else "info", file=log_file)
     for warning in loaded.warnings:
         log.warning("settings", note=warning)
     problems = unsupported(options)
@@ -64,13 +83,14 @@ def serve(loaded: LoadedRun) -> int:
     require_free(service.address, "rollcast.address")
     require_free(service.control_address, "rollcast.control_address")
     check_http(loaded)
-    with open_run_folder(
+    opened = open_run_folder(
         checkpoints.results_dir,
         checkpoints.run_id,
         resume=checkpoints.resume,
         force=checkpoints.force,
         initialize_from=checkpoints.initialize_from,
-    ) as folder:
+    )
+    with opened as folder, log_file.opened(folder.path):
         return asyncio.run(Learner(loaded, folder).run())
 
 
@@ -101,8 +121,13 @@ class Learner:
         self._behaviors = BehaviorTable(options, self._ledger)
         self._sessions = SessionTable(self._behaviors, self._ledger, generation=self._generation)
         self._store = PolicyStore()
+        self._metrics = LearnerMetrics(return_buckets=service.return_buckets or EPISODE_RETURN)
+        self._metrics.set_build(version("rollcast"), os.environ.get(REVISION_VARIABLE, "unknown"), PROTOCOL_REVISION)
         self._picture = Picture(
             self._behaviors, self._sessions, self._ledger, service, run_id=folder.run_id, generation=self._generation
+        )
+        self._record = RunRecord.of(
+            loaded, folder, generation=self._generation, seed=self._seed, view=self.view, live=self._sessions.live
         )
         self._keeper = CheckpointKeeper(
             checkpoints,
@@ -113,6 +138,9 @@ class Learner:
             generation=self._generation,
             checkpoint_seconds=service.checkpoint_seconds,
             extra={SEED_PART: {"run": self._seed}},
+            on_saved=self._record.note_saved,
+            on_not_saved=self._record.note_not_saved,
+            metrics=self._metrics.checkpoints,
         )
         if state is not None:
             self._keeper.restore(state)
@@ -127,6 +155,8 @@ class Learner:
             generation=self._generation,
             seed=self._seed,
             device=self._device,
+            metrics=self._metrics,
+            writers=writers_of(loaded, folder),
         )
         self._trainers = TrainerLoop(
             self._behaviors, self._factory.build, on_failure=self._trainer_failed, after_turn=self._after_turn
@@ -134,6 +164,7 @@ class Learner:
         self._control = RunControl(
             self._trainers, view=self.view, save=self._save, request_stop=self._stopping.ask_anywhere
         )
+        self._bottleneck = bottleneck_meter(self._sessions, self._behaviors)
         self._address = service.address
         self._http_falls_back = http_address_is_default(loaded)
 
@@ -145,7 +176,7 @@ class Learner:
         """
         server = self._make_server()
         site = self._make_site(server)
-        with self._stopping.listening():
+        with self._record, self._stopping.listening(), OperatorSignals(self._control).listening():
             await server.start()
             self._control.attach(server)
             try:
@@ -164,7 +195,10 @@ class Learner:
             await self._watch(display)
             stop = await self._wind_down(server, thread)
             display.update(self.view(), now=True)
-        return await asyncio.to_thread(self._conclude, stop, has_ended=not thread.is_alive())
+        code = await asyncio.to_thread(self._conclude, stop, has_ended=not thread.is_alive())
+        error = "" if stop.error is None else f"{type(stop.error).__name__}: {stop.error}"
+        await asyncio.to_thread(self._record.end, stop.reason, error, is_complete=code == ExitCode.OK)
+        return code
 
     def view(self) -> RunView:
         """Returns the picture of this moment; from any thread."""
@@ -188,17 +222,33 @@ class Learner:
             store=self._store,
             run=run,
             control=self._control,
+            metrics=self._metrics,
         )
 
     def _make_site(self, server: LearnerServer) -> StatusSite:
         sources = Sources(
-            metrics=lambda: b"",
+            metrics=self._metrics.exposition,
             is_serving=lambda: server.is_serving,
-            verdict=Verdict,
-            last_update=lambda _behavior: {},
+            verdict=lambda: self._picture.verdict,
+            last_update=self._metrics.last_update,
         )
+        self._metrics.watch(self._scrape(server, sources.verdict).snapshot)
         hooks = RunHooks(self._control, self._behaviors, self._sessions, sources, version=version("rollcast"))
         return StatusSite(self._service, self._folder.path, hooks, falls_back=self._http_falls_back)
+
+    def _scrape(self, server: LearnerServer, verdict: Callable[[], Verdict]) -> Scrape:
+        sources = ScrapeSources(
+            view=self.view,
+            behaviors=self._behaviors,
+            sessions=self._sessions,
+            store=self._store,
+            server=server,
+            trainers=lambda: self._trainers.trainers,
+            verdict=verdict,
+            checkpoint_seconds=self._service.checkpoint_seconds,
+            gpu=gpu_memory(self._device),
+        )
+        return Scrape(sources)
 
     def _announce(self, server: LearnerServer, site: StatusSite) -> None:
         self._address = _with_port(self._service.address, server.port)
@@ -207,6 +257,7 @@ class Learner:
             write_addresses(self._folder.path, BoundAddresses(self._address, control, site.address))
         except WriteFailed as error:
             log.error("address_not_written", error=str(error), action=f"operators need --control {control}")
+        self._record.begin(self._address)
         log.info(
             "learner_started",
             run=self._folder.run_id,
@@ -225,6 +276,8 @@ class Learner:
         """Looks after the run until something asks for its end."""
         while not self._stopping.asked.is_set():
             self._picture.note_steps(is_paused=self._trainers.is_paused)
+            self._bottleneck.update(self._state(), self._trainers.busy_seconds)
+            self._picture.verdict = self._bottleneck.verdict
             limit = self._service.max_wall_seconds
             if limit is not None and self._picture.uptime_seconds >= limit:
                 self._stopping.ask("max_wall_seconds", final=True)
@@ -287,7 +340,10 @@ class Learner:
             self._keep_configuration()
         except UserError as error:  # a run that goes on does not end for it
             log.error("configuration_not_kept", error=error.message)
-        at_target = [self._picture.note_trainer(each.context.behavior, news_of(each)) for each in trainers.values()]
+        news = {name: news_of(each) for name, each in trainers.items()}
+        at_target = [self._picture.note_trainer(each.context.behavior, news[name]) for name, each in trainers.items()]
+        for name, each in trainers.items():
+            self._record.note_turn(name, news[name], each.reward_buffer)
         if any(at_target):
             # Now, and not when the event loop hears of it: the mean return shall be that of this moment.
             self._trainers.stop()

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
 from learner.checkpoints.runfolder import RunFolder
 from learner.exits import ExitCode, UserError
+from learner.observe.metrics import GpuMemory
 from learner.settings import LoadedRun, RunOptions, effective_document, sources_document
 
 SEED_PART = "seed"
 """Where the seed is in what a run state holds besides."""
+REVISION_VARIABLE = "ROLLCAST_REVISION"
+"""Set by whoever builds an image; names the commit it was built from."""
 
 
 def choose_seed(options: RunOptions, saved: Mapping[str, Any]) -> int:
@@ -39,6 +42,13 @@ def write_configuration(loaded: LoadedRun, folder: RunFolder, seed: int) -> None
         block["seed"] = seed
         sources["env_settings.seed"] = "drawn"
     folder.write_configuration(document, sources)
+
+
+def gpu_memory(device: torch.device) -> Callable[[], GpuMemory] | None:
+    """Returns what reads the memory of the training device; None where that is not a GPU."""
+    if device.type != "cuda":
+        return None
+    return lambda: GpuMemory(torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device))
 
 
 def choose_device(options: RunOptions) -> torch.device:

@@ -6,6 +6,7 @@ session table are those of one moment.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.ledger import Ledger, LedgerError
 from learner.ingest.sessions import SessionTable
 from learner.ingest.snapshot import restore, snapshot
+from learner.observe.metrics import CheckpointMetrics
 from learner.observe.throttle import Throttle
 from learner.picture import Picture
 from learner.trainers.base import Trainer
@@ -59,6 +61,9 @@ class CheckpointKeeper:
         generation: of this start of the learner.
         checkpoint_seconds: the longest time between two run states.
         extra: what else a run state holds.
+        metrics: where checkpoints are counted.
+        on_saved: told of each checkpoint on the disk: behavior (empty for the run state), step, file.
+        on_not_saved: told why one is not.
     """
 
     def __init__(
@@ -72,8 +77,12 @@ class CheckpointKeeper:
         generation: int,
         checkpoint_seconds: float,
         extra: Mapping[str, Any],
+        metrics: CheckpointMetrics,
+        on_saved: Callable[[str, int, Path], None] | None = None,
+        on_not_saved: Callable[[str], None] | None = None,
     ) -> None:
         self.store = store
+        self._metrics = metrics
         self._behaviors = behaviors
         self._sessions = sessions
         self._ledger = ledger
@@ -81,6 +90,8 @@ class CheckpointKeeper:
         self._generation = generation
         self._schedule = RecoverySchedule(checkpoint_seconds)
         self._extra = dict(extra)
+        self._on_saved = on_saved
+        self._on_not_saved = on_not_saved
         self._first_versions: dict[str, int] = {}
         self._trainer_states: Mapping[str, Any] = {}
         self._throttle = Throttle(_LOG_SECONDS)
@@ -138,7 +149,8 @@ class CheckpointKeeper:
         Raises:
             CheckpointFailed: it cannot be written.
         """
-        return self.store.save_behavior(
+        began = time.monotonic()
+        path = self.store.save_behavior(
             trainer.brain_name,
             step=trainer.get_step,
             state=trainer.state_dict(),
@@ -146,6 +158,9 @@ class CheckpointKeeper:
             keep_checkpoints=trainer.trainer_settings.keep_checkpoints,
             export=trainer.export_model,
         )
+        self._metrics.note_saved(time.monotonic() - began, is_run_state=False)
+        self._tell_saved(trainer.brain_name, trainer.get_step, path)
+        return path
 
     def save_run_state(self, trainers: Mapping[str, Trainer]) -> Path:
         """Writes the run state.
@@ -153,6 +168,7 @@ class CheckpointKeeper:
         Raises:
             CheckpointFailed: it cannot be written.
         """
+        began = time.monotonic()
         with self._ledger.lock:
             parts = snapshot(self._behaviors, self._sessions, self._ledger)
             told = {"milestones": self._picture.milestone_states(), "news": self._picture.news_states()}
@@ -165,7 +181,9 @@ class CheckpointKeeper:
             extra={**self._extra, **told},
         )
         path = self.store.save_run_state(state)
+        self._metrics.note_saved(time.monotonic() - began, is_run_state=True)
         self._schedule.saved(updates=self.updates(trainers))
+        self._tell_saved("", sum(trainer.steps_trained for trainer in trainers.values()), path)
         return path
 
     def save_if_due(self, trainers: Mapping[str, Trainer]) -> None:
@@ -210,11 +228,18 @@ class CheckpointKeeper:
 
     def _note_failure(self, error: CheckpointFailed, *, is_last: bool = False) -> None:
         """Shows a failure; a disk that stays full is logged once a minute."""
+        self._metrics.note_failed()
         self._picture.last_error = str(error)
+        if self._on_not_saved is not None:
+            self._on_not_saved(str(error))
         left_out = 0 if is_last else self._throttle.admit(None)
         if left_out is not None:
             repeated = {"left_out": left_out} if left_out else {}
             log.error("checkpoint_failed", error=str(error), **repeated)
+
+    def _tell_saved(self, behavior: str, step: int, path: Path) -> None:
+        if self._on_saved is not None:
+            self._on_saved(behavior, step, path)
 
     def updates(self, trainers: Mapping[str, Trainer]) -> int:
         """Returns how many updates were made in this start of the learner."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 
-from learner.checkpoints.names import safe_name
 from learner.checkpoints.runfolder import RunFolder
 from learner.ingest.behaviors import Behavior
 from learner.ingest.ledger import Ledger
-from learner.observe.stats import StatsReporter
-from learner.observe.tensorboard import HYPERPARAMETERS, TensorBoardWriter, settings_table
+from learner.observe.metrics import LearnerMetrics
+from learner.observe.stats import StatsReporter, StatsWriter
+from learner.observe.tensorboard import HYPERPARAMETERS, settings_table
 from learner.picture import TrainerNews
 from learner.publish.publisher import PolicyPublisher
 from learner.publish.store import PolicyStore
@@ -20,6 +20,7 @@ from learner.settings import RunOptions
 from learner.trainers import registry
 from learner.trainers.base import Trainer
 from learner.trainers.context import TrainerContext
+from learner.writers import close_writers
 
 
 class TrainerFactory:
@@ -27,13 +28,15 @@ class TrainerFactory:
 
     Args:
         options: the run file.
-        folder: where statistics go.
+        folder: of the run.
+        writers: where statistics go; closed with the factory.
         ledger: the books.
         store: where policies go.
         keeper: loads saved states and writes checkpoints.
         generation: of this start of the learner.
         seed: of the run.
         device: where networks and rings are.
+        metrics: where the trainers count.
     """
 
     def __init__(
@@ -47,7 +50,10 @@ class TrainerFactory:
         generation: int,
         seed: int,
         device: torch.device,
+        metrics: LearnerMetrics,
+        writers: Sequence[StatsWriter],
     ) -> None:
+        self._metrics = metrics
         self._options = options
         self._ledger = ledger
         self._store = store
@@ -55,7 +61,7 @@ class TrainerFactory:
         self._generation = generation
         self._seed = seed
         self._device = device
-        self._writer = TensorBoardWriter(folder.path, safe_name)
+        self._writers = tuple(writers)
         self._is_resumed = folder.resuming
 
     def build(self, behavior: Behavior) -> Trainer:
@@ -64,7 +70,7 @@ class TrainerFactory:
         Raises:
             UserError: its settings, or the saved state, do not fit.
         """
-        stats = StatsReporter(behavior.name, [self._writer])
+        stats = StatsReporter(behavior.name, self._writers)
         network = behavior.settings.network_settings
         context = TrainerContext(
             behavior=behavior,
@@ -82,6 +88,7 @@ class TrainerFactory:
             device=self._device,
             service=self._options.rollcast,
             saver=self._keeper,
+            metrics=self._metrics.behavior(behavior.name),
         )
         trainer = registry.build(context)
         self._keeper.begin(trainer)
@@ -94,7 +101,7 @@ class TrainerFactory:
         """Writes the last statistics and closes the files."""
         for trainer in trainers.values():
             trainer.stats_reporter.write_stats(trainer.get_step)
-        self._writer.close()
+        close_writers(self._writers)
 
 
 def news_of(trainer: Trainer) -> TrainerNews:

@@ -15,6 +15,8 @@ from learner.ingest.queue import QueuedChunk
 from learner.ingest.session import Account, Session
 from learner.ingest.sessions import SessionTable
 from learner.ingest.validate import Accepted, Rejected, ValidationLimits, Verdict, decode, judge
+from learner.observe.metrics import IntakeMetrics
+from learner.observe.metrics.values import CREDIT_EXCEEDED, MALFORMED
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +34,6 @@ class Examined:
         return isinstance(self.verdict, Rejected) or self.behavior.queue.has_room(self.item.resident_bytes)
 
 
-@dataclass(slots=True)
-class IntakeCounts:
-    """Totals for metrics: of this process, all behaviors together."""
-
-    chunks: int = 0
-    encoded_bytes: int = 0
-    decoded_bytes: int = 0
-    duplicate_chunks: int = 0
-    rejected_chunks: int = 0
-    malformed_chunks: int = 0
-
-
 class Intake:
     """Takes chunks in. For the service's event loop alone; what it books is one transaction under the ledger's lock.
 
@@ -52,6 +42,7 @@ class Intake:
         sessions: who sends.
         ledger: the books.
         newest_version: the newest published version of a behavior; None before the first.
+        metrics: where chunks are counted.
     """
 
     def __init__(
@@ -61,8 +52,9 @@ class Intake:
         ledger: Ledger,
         *,
         newest_version: Callable[[str], int | None],
+        metrics: IntakeMetrics,
     ) -> None:
-        self.counts = IntakeCounts()
+        self._metrics = metrics
         self._behaviors = behaviors
         self._sessions = sessions
         self._ledger = ledger
@@ -77,8 +69,9 @@ class Intake:
             MalformedChunk: a fault of form.
             CreditExceeded: its sender had no credit for its steps.
         """
-        self.counts.chunks += 1
-        self.counts.encoded_bytes += encoded_bytes
+        self._metrics.received.inc()
+        self._metrics.wire_bytes.inc(encoded_bytes)
+        self._metrics.chunk_bytes.observe(encoded_bytes)
         if self._is_settled(session, message.sequence):
             self._count_duplicate(session, message)
             return None
@@ -89,7 +82,7 @@ class Intake:
             if isinstance(verdict, Accepted):
                 _check_credit(account, chunk)
         except (MalformedChunk, CreditExceeded) as error:
-            self.counts.malformed_chunks += 1
+            self._metrics.rejected(MALFORMED if isinstance(error, MalformedChunk) else CREDIT_EXCEEDED)
             error.metadata.setdefault("sequence", str(message.sequence))
             raise
         item = QueuedChunk(
@@ -122,12 +115,12 @@ class Intake:
                 verdict = Rejected(chunk, NOT_TRAINING, chunk.rows, f"{behavior.name} is not trained any more")
             if isinstance(verdict, Rejected):
                 self._ledger.reject(behavior.name, verdict.reason, verdict.steps)
-                self.counts.rejected_chunks += 1
+                self._metrics.rejected(verdict.reason)
             else:
                 behavior.queue.put(item)
                 self._ledger.enqueue(behavior.name, chunk.rows)
             self._update(session, examined.account, chunk, item.encoded_bytes)
-        self.counts.decoded_bytes += item.resident_bytes
+        self._metrics.decoded_bytes.inc(item.resident_bytes)
         return verdict if isinstance(verdict, Rejected) else None
 
     def _is_settled(self, session: Session, sequence: int) -> bool:
@@ -139,7 +132,7 @@ class Intake:
         return sequence <= session.acked_through
 
     def _count_duplicate(self, session: Session, message: trajectory_pb2.Chunk) -> None:
-        self.counts.duplicate_chunks += 1
+        self._metrics.duplicate.inc()
         account = session.accounts.get(message.behavior_index)
         if account is not None:
             self._ledger.duplicate(account.behavior, message.rows)

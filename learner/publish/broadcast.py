@@ -8,7 +8,7 @@ slow subscriber would not complete one. So a slow subscriber costs no memory bey
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -59,10 +59,12 @@ class Subscription:
 
     Args:
         held: generation and version of the policies that the subscriber has, by behavior index.
+        on_replaced: called when a newer version takes the place of one that waits.
     """
 
-    def __init__(self, held: Mapping[int, tuple[int, int]]) -> None:
+    def __init__(self, held: Mapping[int, tuple[int, int]], on_replaced: Callable[[], object] | None = None) -> None:
         self.behaviors: set[int] = set()
+        self._on_replaced = on_replaced
         self._held = dict(held)
         self._waiting: dict[SlotKey, tuple[bytes, ...]] = {}
         self._changed = asyncio.Event()
@@ -85,6 +87,8 @@ class Subscription:
 
     def put(self, key: SlotKey, messages: tuple[bytes, ...]) -> None:
         """Puts messages into a slot; what waited there is forgotten."""
+        if key in self._waiting and key != ASSIGNMENT and self._on_replaced is not None:
+            self._on_replaced()
         self._waiting[key] = messages
         self._changed.set()
 
@@ -112,9 +116,15 @@ class Subscription:
 
 
 class Broadcast:
-    """Brings each new version from the store to every subscription. For the event loop alone."""
+    """Brings each new version from the store to every subscription. For the event loop alone.
 
-    def __init__(self, store: PolicyStore) -> None:
+    Args:
+        store: where versions come from.
+        on_replaced: called for each version that a subscriber did not get because a newer one came first.
+    """
+
+    def __init__(self, store: PolicyStore, on_replaced: Callable[[], object] | None = None) -> None:
+        self._on_replaced = on_replaced
         self._store = store
         self._newest: dict[str, EncodedPolicy] = {}
         self._encoding: dict[str, asyncio.Task[None]] = {}
@@ -132,7 +142,7 @@ class Broadcast:
             behaviors: indices of the behaviors that the subscriber declared.
             held: generation and version of what it has, by behavior index, so that nothing is sent twice.
         """
-        subscription = Subscription(held)
+        subscription = Subscription(held, self._on_replaced)
         self._subscriptions.add(subscription)
         for index in behaviors:
             self.add_behavior(subscription, index)

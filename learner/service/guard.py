@@ -22,12 +22,16 @@ class ErrorGuard(grpc.aio.ServerInterceptor):
     The traceback of the latter goes to the log under that id, and never to the client. Works for all four kinds of
     calls, whether their handler is a coroutine or an asynchronous generator.
 
+    Args:
+        count: told the reason of every error that is answered.
+
     Attributes:
         incidents: how many unexpected errors there were.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, count: Callable[[str], None]) -> None:
         self.incidents = 0
+        self._count = count
 
     async def intercept_service(
         self,
@@ -84,4 +88,5 @@ class ErrorGuard(grpc.aio.ServerInterceptor):
             incident = secrets.token_hex(6)
             _log.error("request_failed", method=method, incident=incident, exc_info=error)
             error = Unexpected.with_incident(incident)
+        self._count(error.reason)
         await context.abort_with_status(to_status(error))

@@ -14,12 +14,15 @@ from learner.ingest.grants import GrantOffice
 from learner.ingest.session import Session
 from learner.ingest.sessions import SessionTable
 from learner.ingest.wakeup import Wakeup
+from learner.observe.metrics.holds import HoldClock
 from learner.publish.broadcast import ASSIGNMENT, Broadcast, Subscription
 from learner.service.assignments import AssignmentBoard
 from learner.service.holds import HoldBoard
 from learner.service.uploads import UploadStream
 
 DRAIN_RETRY_SECONDS = 1.0
+RUN = ""
+"""Who holds, in the metrics, if it is not a behavior."""
 
 
 class Hub:
@@ -30,7 +33,12 @@ class Hub:
     """
 
     def __init__(
-        self, behaviors: BehaviorTable, sessions: SessionTable, broadcast: Broadcast, wakeups: Iterable[Wakeup]
+        self,
+        behaviors: BehaviorTable,
+        sessions: SessionTable,
+        broadcast: Broadcast,
+        wakeups: Iterable[Wakeup],
+        clock: HoldClock,
     ) -> None:
         self.is_draining = False
         self._behaviors = behaviors
@@ -39,6 +47,7 @@ class Hub:
         self._wakeups = tuple(dict.fromkeys(wakeups))
         self._office = GrantOffice(behaviors)
         self._holds = HoldBoard()
+        self._clock = clock
         self._assignments = AssignmentBoard()
         self._uploads: dict[str, UploadStream] = {}
         self._subscriptions: dict[str, Subscription] = {}
@@ -147,6 +156,7 @@ class Hub:
     def set_hold(self, reason: HoldReason, *, active: bool) -> None:
         """Begins or ends a hold of the whole run."""
         self._holds.set(reason, active=active)
+        self._clock.set(reason, RUN, active=active)
         for stream in self._uploads.values():
             stream.pace_changed(())
 
@@ -163,6 +173,7 @@ class Hub:
         """Admits nobody any more and says farewell on all uploads."""
         self.is_draining = True
         self._office.is_closed = True
+        self._clock.set(HoldReason.DRAINING, RUN, active=True)
         for stream in self._uploads.values():
             stream.drain(message)
 

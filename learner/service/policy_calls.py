@@ -10,6 +10,7 @@ from rollcast.v1 import policy_pb2
 
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.sessions import SessionTable
+from learner.observe.metrics import PolicyMetrics
 from learner.publish.broadcast import Broadcast
 from learner.publish.store import PolicyStore
 from learner.service.hub import Hub
@@ -19,16 +20,19 @@ NAME: Final = policy_pb2.DESCRIPTOR.services_by_name["PolicyService"].full_name
 
 
 class PolicyService:
-    """Sends each subscriber the newest versions, and anybody a pinned one.
-
-    Attributes:
-        sent_bytes: for metrics: of all messages, to all.
-    """
+    """Sends each subscriber the newest versions, and anybody a pinned one."""
 
     def __init__(
-        self, hub: Hub, sessions: SessionTable, behaviors: BehaviorTable, store: PolicyStore, broadcast: Broadcast
+        self,
+        hub: Hub,
+        sessions: SessionTable,
+        behaviors: BehaviorTable,
+        store: PolicyStore,
+        broadcast: Broadcast,
+        *,
+        metrics: PolicyMetrics,
     ) -> None:
-        self.sent_bytes = 0
+        self._metrics = metrics
         self._hub = hub
         self._sessions = sessions
         self._behaviors = behaviors
@@ -70,6 +74,12 @@ class PolicyService:
         await self._send(encoded.messages, context)
 
     async def _send(self, messages: tuple[bytes, ...], context: BytesContext) -> None:
-        for message in messages:
-            await context.write(message)
-            self.sent_bytes += len(message)
+        outcome = "aborted"
+        try:
+            for message in messages:
+                await context.write(message)
+                self._metrics.sent_bytes.inc(len(message))
+            outcome = "ok"
+        finally:
+            if len(messages) > 1:  # a policy has a header and frames; an assignment is one message
+                self._metrics.sends[outcome].inc()

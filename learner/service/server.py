@@ -18,19 +18,21 @@ from rollcast.v1 import policy_pb2, trajectory_pb2
 
 from learner.exits import ExitCode, UserError
 from learner.ingest.behaviors import BehaviorTable
-from learner.ingest.intake import Intake, IntakeCounts
+from learner.ingest.intake import Intake
 from learner.ingest.ledger import Ledger
 from learner.ingest.sessions import SessionTable
+from learner.observe.metrics import LearnerMetrics
 from learner.publish.broadcast import Broadcast
 from learner.publish.store import PolicyStore
 from learner.service import control_calls, policy_calls, session_calls, trajectory
+from learner.service.call_metrics import CallCounter
 from learner.service.control_calls import ActorRates, ControlHooks, ControlService
 from learner.service.guard import ErrorGuard
 from learner.service.hub import DRAIN_RETRY_SECONDS, Hub
 from learner.service.methods import add_service
 from learner.service.policy_calls import PolicyService
 from learner.service.run_info import RunInfo
-from learner.service.session_calls import SessionCounts, SessionService
+from learner.service.session_calls import SessionService
 from learner.service.trajectory import TrajectoryService
 from learner.settings.service import ServiceSettings, split_address
 
@@ -54,6 +56,7 @@ class LearnerServer:
         store: where policies come from.
         run: what actors are told.
         control: what operators can do.
+        metrics: where all is counted.
 
     Attributes:
         port: where actors connect, once started.
@@ -72,6 +75,7 @@ class LearnerServer:
         store: PolicyStore,
         run: RunInfo,
         control: ControlHooks,
+        metrics: LearnerMetrics,
     ) -> None:
         self.port = 0
         self.control_port = 0
@@ -80,43 +84,45 @@ class LearnerServer:
         self._settings = settings
         self._sessions = sessions
         self._loop = asyncio.get_running_loop()
-        self._broadcast = Broadcast(store)
-        self._hub = Hub(behaviors, sessions, self._broadcast, (behaviors.to_service, store.wakeup))
+        self._metrics = metrics
+        self._broadcast = Broadcast(store, on_replaced=metrics.policies.sends["replaced"].inc)
+        wakeups = (behaviors.to_service, store.wakeup)
+        self._hub = Hub(behaviors, sessions, self._broadcast, wakeups, metrics.holds)
         if run.assignment is not None:
             self._hub.assign(run.assignment)
-        self._intake = Intake(behaviors, sessions, ledger, newest_version=_newest_version(store, run.generation))
-        self._guard = ErrorGuard()
-        self._session_service = SessionService(self._hub, sessions, behaviors, run)
-        self._trajectory_service = TrajectoryService(self._hub, sessions, self._intake)
-        self._policy_service = PolicyService(self._hub, sessions, behaviors, store, self._broadcast)
+        newest_version = _newest_version(store, run.generation)
+        intake = Intake(behaviors, sessions, ledger, newest_version=newest_version, metrics=metrics.intake)
+        self._guard = ErrorGuard(metrics.error)
+        self._calls = CallCounter(metrics.calls)
+        self._session_service = SessionService(self._hub, sessions, behaviors, run, metrics.sessions)
+        self._trajectory_service = TrajectoryService(self._hub, sessions, intake, metrics.intake)
+        self._policy_service = PolicyService(
+            self._hub, sessions, behaviors, store, self._broadcast, metrics=metrics.policies
+        )
         self._rates = ActorRates(sessions)
         self._control_service = ControlService(control, sessions, self._rates, run.server_version)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # untyped package
-        self._server = grpc.aio.server(interceptors=[self._guard], options=server_options(settings.max_chunk_bytes))
-        self._control_server = grpc.aio.server(interceptors=[self._guard], options=server_options())
+        interceptors = [self._calls, self._guard]
+        self._server = grpc.aio.server(interceptors=interceptors, options=server_options(settings.max_chunk_bytes))
+        self._control_server = grpc.aio.server(interceptors=interceptors, options=server_options())
         self._ticker: asyncio.Task[None] | None = None
         self._is_stopped = False
         self._is_healthy = False
 
     @property
-    def intake_counts(self) -> IntakeCounts:
-        """Totals of chunks, for metrics."""
-        return self._intake.counts
-
-    @property
-    def session_counts(self) -> SessionCounts:
-        """Totals of sessions, for metrics."""
-        return self._session_service.counts
-
-    @property
-    def policy_sent_bytes(self) -> int:
-        """Bytes of policies sent to all actors, for metrics."""
-        return self._policy_service.sent_bytes
-
-    @property
     def incidents(self) -> int:
-        """Unexpected errors, for metrics."""
+        """Unexpected errors."""
         return self._guard.incidents
+
+    @property
+    def subscribers(self) -> int:
+        """How many actors are subscribed to policies."""
+        return self._broadcast.subscribers
+
+    @property
+    def rates(self) -> ActorRates:
+        """Steps a second of each actor."""
+        return self._rates
 
     @property
     def is_serving(self) -> bool:
@@ -125,7 +131,7 @@ class LearnerServer:
 
     @property
     def connected(self) -> int:
-        """How many actors are uploading, for metrics."""
+        """How many actors are uploading."""
         return self._hub.connected
 
     async def start(self) -> None:
@@ -134,10 +140,14 @@ class LearnerServer:
         Raises:
             UserError: an address cannot be had (PORT_IN_USE).
         """
-        add_service(self._server, session_calls.NAME, self._session_service.handlers())
-        add_service(self._server, trajectory.NAME, self._trajectory_service.handlers())
-        add_service(self._server, policy_calls.NAME, self._policy_service.handlers())
-        add_service(self._control_server, control_calls.NAME, self._control_service.handlers())
+        for server, name, handlers in (
+            (self._server, session_calls.NAME, self._session_service.handlers()),
+            (self._server, trajectory.NAME, self._trajectory_service.handlers()),
+            (self._server, policy_calls.NAME, self._policy_service.handlers()),
+            (self._control_server, control_calls.NAME, self._control_service.handlers()),
+        ):
+            self._calls.declare(name, handlers)
+            add_service(server, name, handlers)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)  # type: ignore[no-untyped-call]
         if self._settings.reflection:
             names = (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
@@ -236,6 +246,7 @@ class LearnerServer:
             began = self._loop.time()
             await asyncio.sleep(period_seconds)
             late_seconds = self._loop.time() - began - period_seconds
+            self._metrics.loop_lag.observe(max(0.0, late_seconds))
             try:
                 if late_seconds > period_seconds:  # stopped, suspended, or starved of the processor
                     _log.warning("service_stood_still", seconds=late_seconds)

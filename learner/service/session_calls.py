@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Final
 
 import structlog
-from rollcast.errors import BadRequest, ProtocolTooOld, SessionExpired, SessionFenced
+from rollcast.errors import (
+    BadRequest,
+    Draining,
+    ProtocolTooOld,
+    SessionExpired,
+    SessionFenced,
+    TooManySessions,
+    WireError,
+)
 from rollcast.limits import OLDEST_PROTOCOL_REVISION, PROTOCOL_REVISION
 from rollcast.specs import BehaviorSpec
 from rollcast.v1 import session_pb2
@@ -16,34 +24,32 @@ from rollcast.v1 import session_pb2
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.session import ActorCounters, PolicyState, check_agents
 from learner.ingest.sessions import Opened, Opening, Resumption, SessionTable
+from learner.ingest.times import ActorTimes, report_seconds
+from learner.observe.metrics import SessionMetrics
+from learner.observe.throttle import Throttle
 from learner.service.hub import Hub
 from learner.service.methods import BytesContext, Handlers, unary
 from learner.service.run_info import RunInfo
-from learner.service.throttle import Throttle
 
 NAME: Final = session_pb2.DESCRIPTOR.services_by_name["SessionService"].full_name
 COLUMN_ENCODINGS: Final = ("zstd",)
 MAX_TEXT_CHARACTERS: Final = 256
 MAX_REPORTS: Final = 1024
+_REFUSALS: Final[Mapping[type[WireError], str]] = MappingProxyType(
+    {SessionFenced: "fenced", TooManySessions: "full", Draining: "draining"}
+)
+"""What an opening counts as in the metrics; others are `refused`."""
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(slots=True)
-class SessionCounts:
-    """Totals for metrics: of this process."""
-
-    opened: int = 0
-    resumed: int = 0
-    closed: int = 0
-    expired: int = 0
 
 
 class SessionService:
     """Opens, renews and ends sessions, and takes declarations."""
 
-    def __init__(self, hub: Hub, sessions: SessionTable, behaviors: BehaviorTable, run: RunInfo) -> None:
-        self.counts = SessionCounts()
+    def __init__(
+        self, hub: Hub, sessions: SessionTable, behaviors: BehaviorTable, run: RunInfo, metrics: SessionMetrics
+    ) -> None:
+        self._metrics = metrics
         self._hub = hub
         self._sessions = sessions
         self._behaviors = behaviors
@@ -63,10 +69,7 @@ class SessionService:
         self, request: session_pb2.OpenSessionRequest, context: BytesContext
     ) -> session_pb2.OpenSessionResponse:
         """Opens a session, or resumes one."""
-        _check_revision(request.protocol_revision)
-        opening = _opening(request)
-        self._hub.check_admission()
-        opened = self._sessions.open(opening)
+        opened = self._open(request)
         session = opened.session
         for over in opened.ended:
             self._hub.forget(over, SessionExpired(f"session {over.session_id} ended: its actor opened another one"))
@@ -91,10 +94,34 @@ class SessionService:
             server_version=self._run.server_version,
         )
 
+    def _open(self, request: session_pb2.OpenSessionRequest) -> Opened:
+        outcome = "refused"
+        try:
+            _check_revision(request.protocol_revision)
+            opening = _opening(request)
+            self._hub.check_admission()
+            opened = self._sessions.open(opening)
+            outcome = "resumed" if opened.resumed else "ok"
+        except WireError as error:
+            outcome = _REFUSALS.get(type(error), outcome)
+            raise
+        finally:
+            self._metrics.opened[outcome].inc()
+        return opened
+
     async def declare_behavior(
         self, request: session_pb2.DeclareBehaviorRequest, _context: BytesContext
     ) -> session_pb2.DeclareBehaviorResponse:
         """Takes a declaration; the first one of the run defines the behavior."""
+        outcome = "refused"
+        try:
+            response = self._declare(request)
+            outcome = "ok"
+        finally:
+            self._metrics.declared[outcome].inc()
+        return response
+
+    def _declare(self, request: session_pb2.DeclareBehaviorRequest) -> session_pb2.DeclareBehaviorResponse:
         session = self._sessions.get(request.session_id, request.epoch)
         check_agents(request.agents)
         spec = BehaviorSpec.from_message(request.spec)
@@ -122,12 +149,16 @@ class SessionService:
         if len(request.policies) > MAX_REPORTS:
             raise BadRequest(f"{len(request.policies)} policies in one report; at most {MAX_REPORTS} are allowed")
         policies = [PolicyState.from_message(policy) for policy in request.policies]
+        times = ActorTimes.from_message(request.times) if request.HasField("times") else None
         for policy in policies:
             if policy.error and policy not in session.policies and self._unusable.admit(session.session_id) is not None:
                 _log.warning("policy_not_usable", actor=session.actor_name, version=policy.version, error=policy.error)
         self._sessions.renew(session, _reports(request.books), policies)
+        if times is not None:
+            session.times.add(times, session.last_seen)
         self._hub.reported(session)
-        return session_pb2.RenewSessionResponse(lease_ms=self._lease_ms)
+        report_ms = round(report_seconds(len(self._sessions.live())) * 1000)
+        return session_pb2.RenewSessionResponse(lease_ms=self._lease_ms, report_ms=report_ms)
 
     async def close_session(
         self, request: session_pb2.CloseSessionRequest, _context: BytesContext
@@ -136,7 +167,7 @@ class SessionService:
         session = self._sessions.get(request.session_id, request.epoch)
         self._sessions.close(session, _reports(request.books))
         self._hub.forget(session, None)
-        self.counts.closed += 1
+        self._metrics.closed.inc()
         log = _log.warning if request.reason > session_pb2.CLOSE_REASON_DONE else _log.info
         log(
             "actor_left",
@@ -150,7 +181,7 @@ class SessionService:
     def expire(self) -> None:
         """Ends the sessions whose lease ran out; to be called every now and then."""
         for session in self._sessions.expire():
-            self.counts.expired += 1
+            self._metrics.expired.inc()
             _log.warning("actor_lost", actor=session.actor_name, actor_index=session.actor_index, why="lease ran out")
             self._hub.forget(
                 session,
@@ -166,8 +197,6 @@ class SessionService:
         return max(1, round(self._sessions.lease_seconds * 1000))
 
     def _note_opened(self, opened: Opened, request: session_pb2.OpenSessionRequest, context: BytesContext) -> None:
-        self.counts.opened += 1
-        self.counts.resumed += opened.resumed
         _log.info(
             "actor_resumed" if opened.resumed else "actor_joined",
             actor=opened.session.actor_name,

@@ -20,6 +20,7 @@ from learner.settings.base import (
 )
 
 MIN_CHUNK_BYTES = 64 * 1024
+MAX_BUCKETS = 100
 DEFAULT_HTTP_ADDRESS = "127.0.0.1:9464"
 
 
@@ -100,7 +101,19 @@ class ServiceSettings(SettingsModel):
     checkpoint_seconds: PositiveReal = Field(default=60.0, description="time between recovery checkpoints")
     target_return: Real | None = Field(default=None, description="stop once the mean return reaches this")
     reward_buffer_episodes: PositiveWhole = Field(default=100, description="episodes in the mean return")
+    return_buckets: tuple[Real, ...] | None = Field(
+        default=None, description="bounds of the metric of episode returns; null is -1000 to 1000"
+    )
     max_wall_seconds: PositiveReal | None = Field(default=None, description="stop, with success, after this long")
+
+    stats_writers: tuple[str, ...] = Field(
+        default=("tensorboard", "csv"),
+        description="where statistics go: tensorboard, csv, wandb, an entry point's name, or module:callable",
+    )
+    callbacks: tuple[str, ...] = Field(
+        default=(),
+        description="code of yours that hears of updates and so on: an entry point's name, or module:callable",
+    )
 
     torch_threads: PositiveWhole | None = Field(default=None, description="threads of torch; null takes the free cores")
     log_format: Literal["auto", "console", "json"] = Field(
@@ -122,6 +135,13 @@ class ServiceSettings(SettingsModel):
     def _control_is_local(cls, value: str) -> str:
         if not is_loopback(value):
             raise invalid("must be a loopback address such as 127.0.0.1:0, for whoever reaches it can stop the run")
+        return value
+
+    @field_validator("return_buckets")
+    @classmethod
+    def _ascends(cls, value: tuple[float, ...] | None) -> tuple[float, ...] | None:
+        if value is not None and (not 1 <= len(value) <= MAX_BUCKETS or list(value) != sorted(set(value))):
+            raise invalid(f"must be 1 to {MAX_BUCKETS} numbers, each larger than the one before")
         return value
 
     @model_validator(mode="after")

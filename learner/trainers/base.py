@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rollcast.specs import BehaviorSpec
 
@@ -15,6 +15,20 @@ from learner.networks.policy import PolicyNetwork
 from learner.observe.stats import StatsReporter
 from learner.settings.trainer import TrainerSettings
 from learner.trainers.context import ModelSaver, Publisher, TrainerContext
+
+
+class RingNumbers(NamedTuple):
+    """Where a trainer's experience is.
+
+    Attributes:
+        staged_steps: taken from the queue and not in the ring yet.
+        steps: in the ring, those of the present update included.
+        capacity_steps: rows of the ring.
+    """
+
+    staged_steps: int = 0
+    steps: int = 0
+    capacity_steps: int = 0
 
 
 class Trainer(ABC):
@@ -109,6 +123,11 @@ class Trainer(ABC):
     @abstractmethod
     def mean_return(self) -> float | None:
         """Returns the mean of `reward_buffer`; None before the first episode."""
+
+    @property
+    def ring(self) -> RingNumbers:
+        """Where its experience is; may be read from any thread, and is then about right."""
+        return RingNumbers()
 
     @abstractmethod
     def create_policy(self, spec: BehaviorSpec) -> PolicyNetwork:

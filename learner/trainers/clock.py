@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from learner.observe.metrics import BehaviorMetrics
 from learner.observe.stats import StatsReporter
 
 
@@ -14,10 +15,17 @@ class UpdateClock:
     Args:
         stats: where seconds and steps per second go.
         clock: monotonic seconds.
+        metrics: where the seconds of collections go, too.
     """
 
-    def __init__(self, stats: StatsReporter, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        stats: StatsReporter,
+        clock: Callable[[], float] = time.monotonic,
+        metrics: BehaviorMetrics | None = None,
+    ) -> None:
         self._stats = stats
+        self._metrics = metrics
         self._clock = clock
         self._phase_began = self._paused_at = clock()
         self._collect_seconds = 0.0
@@ -25,6 +33,8 @@ class UpdateClock:
     def begin_update(self) -> None:
         """Ends a collection and begins an update."""
         self._collect_seconds = self._next_phase()
+        if self._metrics is not None:
+            self._metrics.batch_wait.observe(self._collect_seconds)
 
     def end_update(self, steps: int) -> None:
         """Ends an update of so many environment steps, reports both phases, and begins the next collection."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from learner.ingest.behaviors import Behavior
 from learner.ingest.ledger import Ledger
 from learner.networks.policy import PolicyNetwork
+from learner.observe.metrics import BehaviorMetrics, unobserved
 from learner.observe.stats import StatsReporter
 from learner.settings.service import ServiceSettings
 from learner.trainers.reduce import Reduce, SingleLearner
@@ -73,6 +74,7 @@ class TrainerContext:
         is_training: False for inference: nothing is learned.
         saver: where model files are written at each ``checkpoint_interval``; None writes none.
         reduce: how several learners combine their numbers.
+        metrics: where events are counted.
     """
 
     behavior: Behavior
@@ -86,3 +88,4 @@ class TrainerContext:
     is_training: bool = True
     saver: ModelSaver | None = None
     reduce: Reduce = field(default_factory=SingleLearner)
+    metrics: BehaviorMetrics = field(default_factory=unobserved)

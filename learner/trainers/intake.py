@@ -52,6 +52,11 @@ class Intake:
         self._backlog_steps = 0
 
     @property
+    def staged_steps(self) -> int:
+        """Steps that wait for room in the ring."""
+        return self._backlog_steps
+
+    @property
     def held_steps(self) -> int:
         """Steps that were taken from the queue and have no fate yet."""
         return self._backlog_steps + self.buffer.waiting_steps + self.buffer.taken_steps

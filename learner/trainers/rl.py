@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from learner.exits import ExitCode, UserError
 from learner.ingest.behaviors import NOT_TRAINING
 from learner.ingest.queue import HoldReason, Pace, QueuedChunk
 from learner.settings.trainer import TrainerSettings
-from learner.trainers.base import Trainer
+from learner.trainers.base import RingNumbers, Trainer
 from learner.trainers.clock import UpdateClock
 from learner.trainers.context import Progress, TrainerContext
 from learner.trainers.errors import TrainerFailedError
@@ -60,7 +61,10 @@ class RLTrainer(Trainer):
         )
         self.intake = Intake(behavior.name, self.update_buffer, context.ledger, context.generation)
         self.tally = EpisodeTally(
-            context.stats, service.reward_buffer_episodes, _extrinsic_strength(self.trainer_settings)
+            context.stats,
+            service.reward_buffer_episodes,
+            _extrinsic_strength(self.trainer_settings),
+            metrics=context.metrics,
         )
         self.collected_rewards: dict[str, float] = {}
         self._version = 0
@@ -70,7 +74,9 @@ class RLTrainer(Trainer):
         self._failed_updates = 0
         self._is_updated = False
         self._is_updating = False
-        self._clock = UpdateClock(context.stats)
+        self._metrics = context.metrics
+        self._clock = UpdateClock(context.stats, metrics=context.metrics)
+        self._stage_seconds = 0.0  # since the last update
         self.policy = self.create_policy(behavior.spec)
         self.add_policy(behavior.name, self.policy)
         self.create_optimizer()
@@ -113,6 +119,13 @@ class RLTrainer(Trainer):
     def mean_return(self) -> float | None:
         """Returns the mean of `reward_buffer`; None before the first episode."""
         return self.tally.mean()
+
+    @property
+    def ring(self) -> RingNumbers:
+        """Where its experience is."""
+        buffer = self.update_buffer
+        steps = buffer.waiting_steps + buffer.taken_steps
+        return RingNumbers(self.intake.staged_steps, steps, buffer.ring.capacity_rows)
 
     @property
     def oldest_version(self) -> int:
@@ -178,6 +191,7 @@ class RLTrainer(Trainer):
         return is_busy
 
     def _process_trajectory(self, item: QueuedChunk) -> None:
+        self._metrics.queue_wait.observe(max(0.0, time.monotonic() - item.received_at))
         self.tally.add(item.chunk)
         if self.is_training:
             self.intake.receive(item)
@@ -190,7 +204,9 @@ class RLTrainer(Trainer):
         A full buffer takes more, rather than let it become too old: all that waits if actors wait too (as ML-Agents
         does, whose buffer exceeds buffer_size by whatever came), else what the next version could not train any more.
         """
+        began = time.monotonic()
         self.intake.stage(self.oldest_version)
+        self._stage_seconds += time.monotonic() - began
         if not self.should_still_train:
             return
         self.update_buffer.take(self.buffer_size)
@@ -209,6 +225,9 @@ class RLTrainer(Trainer):
         """Holds the actors, unless they may go on while the update runs."""
         self._is_updating = True
         self._set_pace()
+        self._metrics.hold(active=not self.threaded)
+        self._metrics.stage.observe(self._stage_seconds)
+        self._stage_seconds = 0.0
         self._clock.begin_update()
 
     def train(self) -> None:
@@ -226,12 +245,15 @@ class RLTrainer(Trainer):
             self._version += 1
             steps = self.update_buffer.settle()
             self._steps_trained += steps
-            self._publish()
+            with self._metrics.publish.time():
+                self._publish()
             self.context.ledger.trained(name, steps)
+            self._metrics.note_update()
             return
         steps = self.update_buffer.settle()
         self._steps_failed += steps
         self.intake.drop(NOT_FINITE, steps)
+        self._metrics.note_skipped("not_finite")
         self._failed_updates += 1
         log.warning("update_not_finite", behavior=name, steps=steps, failed_in_a_row=self._failed_updates)
         if self._failed_updates >= MAX_FAILED_UPDATES:
@@ -243,6 +265,7 @@ class RLTrainer(Trainer):
     def teardown(self) -> None:
         """Takes waiting experience into the next buffer and releases the actors."""
         self._is_updating = False
+        self._metrics.hold(active=False)
         self.intake.new_version(self.oldest_version)
         before = self.get_step
         self._refill()
@@ -272,6 +295,7 @@ class RLTrainer(Trainer):
         progress = Progress(self._version, self._optimizer_steps, self._steps_trained)
         for publisher in self.policy_queues:
             publisher.publish(state, progress)
+        self._metrics.note_published()
 
     def _set_pace(self) -> None:
         """Tells the service what is held, and which version actors shall wait for.

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from rollcast.enums import Purpose, StatAggregation
 from rollcast.trajectories import Chunk
 
+from learner.observe.metrics import BehaviorMetrics
 from learner.observe.stats import Aggregation, StatsReporter
 
 
@@ -21,13 +22,22 @@ class EpisodeTally:
         stats: where lengths, returns and the environments' own statistics go.
         kept_episodes: how many returns the mean is over.
         strength: of the extrinsic reward signal, 0 without one.
+        metrics: where returns and lengths of training episodes go, too.
 
     Attributes:
         returns: the newest returns, oldest first.
         episodes: all training episodes so far.
     """
 
-    def __init__(self, stats: StatsReporter, kept_episodes: int, strength: float = 1.0) -> None:
+    def __init__(
+        self,
+        stats: StatsReporter,
+        kept_episodes: int,
+        strength: float = 1.0,
+        *,
+        metrics: BehaviorMetrics | None = None,
+    ) -> None:
+        self._metrics = metrics
         self.returns: deque[float] = deque(maxlen=kept_episodes)
         self.episodes = 0
         self._stats = stats
@@ -70,6 +80,9 @@ class EpisodeTally:
         total = finished if shared is None else finished + shared[is_training]
         if self._strength:
             self._stats.add_stats("Policy/Extrinsic Reward", total * self._strength)
+        if self._metrics is not None:
+            self._metrics.episode_return.observe(finished)
+            self._metrics.episode_steps.observe(columns["episode/length"][is_training])
         self.returns.extend(finished.tolist())
         self.episodes += len(finished)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from learner.checkpoints.runfolder import RunFolder, open_run_folder
 from learner.checkpoints.store import CheckpointStore, RunState
+from learner.observe.metrics import LearnerMetrics
 from learner.observe.stats import StatsReporter
 from learner.picture import Picture
 from learner.recovery import CheckpointKeeper
@@ -37,6 +38,7 @@ class Start:
             parts.behaviors, parts.sessions, parts.ledger, service, run_id="run", generation=generation
         )
         self.store = CheckpointStore(folder)
+        self.metrics = LearnerMetrics()
         self.keeper = CheckpointKeeper(
             self.store,
             parts.behaviors,
@@ -46,6 +48,7 @@ class Start:
             generation=generation,
             checkpoint_seconds=seconds,
             extra={"seed": {"run": 5}},
+            metrics=self.metrics.checkpoints,
         )
 
     def join(self) -> PPOTrainer:

@@ -13,6 +13,8 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from learner.exits import ExitCode, UserError
+from learner.observe.csvfile import CsvWriter
+from learner.observe.tensorboard import TensorBoardWriter
 from learner.publish.store import PolicyStore
 from learner.trainers.base import Trainer
 from learner.training import TrainerFactory, news_of
@@ -32,6 +34,8 @@ def factory_of(start: Start, store: PolicyStore, *, seed: int = 3) -> Iterator[T
         generation=4,
         seed=seed,
         device=torch.device("cpu"),
+        writers=[TensorBoardWriter(start.store.folder.path), CsvWriter(start.store.folder.path)],
+        metrics=start.metrics,
     )
     try:
         yield factory

@@ -6,15 +6,27 @@ two instances. The reference of all metrics is deploy/METRICS.md.
 """
 
 from learner.observe.metrics.behaviors import BehaviorMetrics, LossNumbers
-from learner.observe.metrics.learner import LearnerMetrics
+from learner.observe.metrics.learner import (
+    CheckpointMetrics,
+    IntakeMetrics,
+    LearnerMetrics,
+    PolicyMetrics,
+    SessionMetrics,
+    unobserved,
+)
 from learner.observe.metrics.snapshot import BehaviorNumbers, GpuMemory, MetricsSnapshot, Spread
 
 __all__ = [
     "BehaviorMetrics",
     "BehaviorNumbers",
+    "CheckpointMetrics",
     "GpuMemory",
+    "IntakeMetrics",
     "LearnerMetrics",
     "LossNumbers",
     "MetricsSnapshot",
+    "PolicyMetrics",
+    "SessionMetrics",
     "Spread",
+    "unobserved",
 ]

@@ -127,6 +127,7 @@ class BehaviorMetrics:
 
     def __init__(self, families: BehaviorFamilies, name: str) -> None:
         self._name = name
+        self._losses: LossNumbers | None = None
         self._holds = families.holds
         self.queue_wait = families.queue_wait
         self.policy_lag = families.policy_lag.of(name)
@@ -165,11 +166,17 @@ class BehaviorMetrics:
 
     def note_losses(self, numbers: LossNumbers) -> None:
         """Shows what an update came to."""
+        self._losses = numbers
         self._loss.set(numbers.loss)
         for term, gauge in self._terms.items():
             gauge.set(getattr(numbers, term))
         for field, gauge in self._gauges.items():
             gauge.set(getattr(numbers, field))
+
+    @property
+    def losses(self) -> LossNumbers | None:
+        """What the last update came to; None before the first."""
+        return self._losses
 
     def note_update(self) -> None:
         """Counts a completed update."""

@@ -163,6 +163,20 @@ class LearnerMetrics:
             found = self._behaviors.setdefault(name, BehaviorMetrics(self._families, name))
         return found
 
+    def last_update(self, name: str) -> Mapping[str, float]:
+        """Returns what the last update of a behavior came to, by the names of `learner.observe.history.COLUMNS`."""
+        part = self._behaviors.get(name)
+        losses = None if part is None else part.losses
+        if losses is None:
+            return {}
+        return {
+            "loss": losses.loss,
+            "policy_loss": losses.policy,
+            "value_loss": losses.value,
+            "entropy": losses.entropy_nats,
+            "approx_kl": losses.approx_kl,
+        }
+
     def error(self, reason: str) -> None:
         """Counts an error by its reason (of `rollcast.errors`); one that nobody foresaw counts as internal."""
         word = INTERNAL if reason == Unexpected.default_reason else reason.lower()
@@ -179,6 +193,11 @@ class LearnerMetrics:
     def exposition(self) -> bytes:
         """Returns everything in Prometheus' text format (`learner.observe.metrics.exposition.CONTENT_TYPE`)."""
         return exposition(self.registry)
+
+
+def unobserved() -> BehaviorMetrics:
+    """Returns a part that counts for nobody, for a trainer outside a learner."""
+    return LearnerMetrics().behavior("")
 
 
 def _counter(registry: CollectorRegistry, name: str, text: str) -> Counter:

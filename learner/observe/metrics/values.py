@@ -27,13 +27,16 @@ EPISODE_RETURN: Final = (*(-bound for bound in reversed(_POSITIVE)), 0.0, *sorte
 
 OTHER: Final = "other"
 """Where a reason goes that this list does not have: a reason must not be able to make a time series."""
+MALFORMED: Final = "malformed"
+CREDIT_EXCEEDED: Final = "credit_exceeded"
 REJECT_REASONS: Final = (
     "generation",
     "not_finite",
     "bad_action",
     "bad_observation",
     "not_training",
-    "malformed",
+    MALFORMED,
+    CREDIT_EXCEEDED,
     OTHER,
 )
 DROP_REASONS: Final = (

@@ -50,14 +50,15 @@ class PPOOptimizer:
         self._first = torch.zeros_like(self._vector)
         self._second = torch.zeros_like(self._vector)
         self._step = torch.zeros((), device=self._vector.device)
+        self._norm: Tensor | None = None
         self.steps = 0
 
     def step(self) -> None:
         """Descends once, along what lies in the ``grad`` of the parameters; under ``torch.no_grad``."""
         self._reduce.gradients(self._gradient)
         if self._max_grad_norm is not None:
-            norm = torch.linalg.vector_norm(self._gradient)
-            self._gradient.mul_((self._max_grad_norm / (norm + 1e-6)).clamp_(max=1.0))
+            self._norm = torch.linalg.vector_norm(self._gradient)
+            self._gradient.mul_((self._max_grad_norm / (self._norm + 1e-6)).clamp_(max=1.0))
         adam(
             [self._vector],
             [self._gradient],
@@ -75,6 +76,10 @@ class PPOOptimizer:
             maximize=False,
         )
         self.steps += 1
+
+    def gradient_norm(self) -> Tensor:
+        """Returns a scalar on the device: the L2 norm of the last gradient, before it was clipped."""
+        return torch.linalg.vector_norm(self._gradient) if self._norm is None else self._norm
 
     def is_finite(self) -> Tensor:
         """Returns a scalar bool on the device: whether parameters and moments are finite.

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import structlog
 import torch
+from numpy.typing import NDArray
 from rollcast.specs import BehaviorSpec
 
 from learner.device.batches import Minibatches
 from learner.device.buffer import Plan
 from learner.networks.policy import PolicyNetwork
 from learner.networks.value import ActorCritic, build_critic
+from learner.observe.metrics import LossNumbers
 from learner.observe.throttle import Throttle
 from learner.rewards.signals import build_signals
 from learner.settings.hyperparameters import PPOHyperparameters
@@ -76,6 +79,8 @@ class PPOTrainer(RLTrainer):
         self.optimizer = PPOOptimizer(self.network, hyper, context.reduce)
         self.statistics = ObservationStatistics(self.network, context.behavior.spec, context.reduce, context.device)
         self._minibatches = Minibatches(hyper.batch_size, self._shuffle)
+        bounds = torch.tensor(context.metrics.lag_bounds, dtype=torch.float64, device=context.device)
+        self._lag_bounds = bounds.unsqueeze(1)
         self._maker = ExperienceMaker(
             context.behavior.spec,
             self.network,
@@ -92,37 +97,42 @@ class PPOTrainer(RLTrainer):
         The normalizer takes in the steps before the update, as in ML-Agents, so that what is trained is what will act.
         Taking them in afterwards changes the policy behind the back of the update, whose clipping then protects nothing.
         """
-        plan = self.update_buffer.plan()
-        storage = self.update_buffer.ring.storage
-        recorded = self._maker.recorded(plan, storage, self.version)
-        agreement = compare(
-            self.policy,
-            recorded,
-            observations=self._maker.observations,
-            ratio=self.hyperparameters.ratio,
-            sample=self.hyperparameters.batch_size,
-        )
-        before, statistics_before = self.optimizer.snapshot(), self.statistics.state_dict()
-        self.statistics.merge(self.statistics.moments(storage, plan.step_rows))
-        self.statistics.publish()
-        experience = self._maker.make(plan, storage, recorded)
+        metrics = self.context.metrics
+        with metrics.assemble.time():
+            plan = self.update_buffer.plan()
+            storage = self.update_buffer.ring.storage
+            recorded = self._maker.recorded(plan, storage, self.version)
+            agreement = compare(
+                self.policy,
+                recorded,
+                observations=self._maker.observations,
+                ratio=self.hyperparameters.ratio,
+                sample=self.hyperparameters.batch_size,
+            )
+            before, statistics_before = self.optimizer.snapshot(), self.statistics.state_dict()
+            self.statistics.merge(self.statistics.moments(storage, plan.step_rows))
+            self.statistics.publish()
+            experience = self._maker.make(plan, storage, recorded)
         coefficients = self._coefficients()
-        sums = run_epochs(
-            self.network,
-            self.optimizer,
-            self._minibatches,
-            experience,
-            observations=self._maker.observations,
-            coefficients=coefficients,
-            epochs=self.hyperparameters.num_epoch,
-        )
-        taken = self.optimizer.steps - before.steps
-        self._report_agreement(recorded, agreement, plan)
-        if not self._report(experience, sums, taken):
+        with metrics.optimize.time():
+            sums = run_epochs(
+                self.network,
+                self.optimizer,
+                self._minibatches,
+                experience,
+                observations=self._maker.observations,
+                coefficients=coefficients,
+                epochs=self.hyperparameters.num_epoch,
+            )
+            taken = self.optimizer.steps - before.steps
+            lags = self._report_agreement(recorded, agreement, plan)
+            is_finite = self._report(experience, sums, taken, coefficients)
+        if not is_finite:
             self.optimizer.restore(before)
             self.statistics.load_state_dict(statistics_before)
             self.statistics.publish()
             return 0
+        metrics.policy_lag.add(lags, self.mean_lag * plan.step_count)
         self.stats_reporter.add_stat("Policy/Epsilon", coefficients.epsilon)
         self.stats_reporter.add_stat("Policy/Beta", coefficients.beta)
         return taken
@@ -137,11 +147,19 @@ class PPOTrainer(RLTrainer):
             epsilon=self._epsilon.at(step), beta=self._beta.at(step), ratio=self.hyperparameters.ratio
         )
 
-    def _report_agreement(self, recorded: Recorded, agreement: Agreement, plan: Plan) -> None:
-        """Reads lag and agreement from the device, and warns of an actor that acts by another policy."""
+    def _report_agreement(self, recorded: Recorded, agreement: Agreement, plan: Plan) -> NDArray[np.float64]:
+        """Reads lag and agreement from the device, and warns of an actor that acts by another policy.
+
+        Returns:
+            How many steps are in each bucket of lag (`BehaviorMetrics.policy_lag`).
+        """
         lag = recorded.lag.double()
-        scalars = torch.stack([agreement.error.double(), agreement.worst.double(), lag.mean(), lag.max()]).tolist()
-        self.log_prob_error_max, worst, self.mean_lag, lag_max = scalars
+        within = (lag <= self._lag_bounds).sum(1).double()
+        scalars = torch.cat(
+            [torch.stack([agreement.error.double(), agreement.worst.double(), lag.mean(), lag.max()]), within]
+        ).tolist()
+        self.log_prob_error_max, worst, self.mean_lag, lag_max, *cumulative = scalars
+        counts: NDArray[np.float64] = np.diff([0.0, *cumulative, float(plan.step_count)])
         add = self.stats_reporter.add_stat
         add("Rollcast/Policy Lag", self.mean_lag)
         add("Rollcast/Policy Lag Max", lag_max)
@@ -150,7 +168,7 @@ class PPOTrainer(RLTrainer):
             actor_index = plan.actor_of(int(worst))
             left_out = self._disagreements.admit(actor_index)
             if left_out is None:
-                return
+                return counts
             log.warning(
                 "log_prob_error",
                 behavior=self.brain_name,
@@ -160,8 +178,9 @@ class PPOTrainer(RLTrainer):
                 hint="this actor's policy, mask or normalizer is not the learner's",
                 left_out=left_out,
             )
+        return counts
 
-    def _report(self, experience: Experience, sums: EpochSums, minibatches: int) -> bool:
+    def _report(self, experience: Experience, sums: EpochSums, minibatches: int, coefficients: PPOCoefficients) -> bool:
         """Reads the statistics from the device; returns whether losses and parameters are finite."""
         ratio = sums.last.log_ratio
         scalars = torch.stack(
@@ -169,14 +188,29 @@ class PPOTrainer(RLTrainer):
                 self.optimizer.is_finite().double() * sums.losses.isfinite().all().double(),
                 *(sums.losses.double() / minibatches),
                 (ratio.exp() - 1.0 - ratio).double().mean(),
+                ((ratio.exp() - 1.0).abs() > coefficients.epsilon).double().mean(),
+                self.optimizer.gradient_norm().double(),
                 experience.explained,
                 *experience.values,
                 *experience.rewards,
             ]
         ).tolist()
-        finite, policy, value, entropy, divergence, explained, *signals = scalars
+        finite, policy, value, entropy, divergence, clipped, norm, explained, *signals = scalars
         if not finite:
             return False
+        numbers = LossNumbers(
+            policy=policy,
+            value=coefficients.value * value,
+            entropy=-coefficients.beta * entropy,
+            grad_norm=norm,
+            approx_kl=divergence,
+            clip_ratio=clipped,
+            explained_variance=explained,
+            entropy_nats=entropy,
+            learning_rate=self.optimizer.learning_rate,
+            log_prob_error_max=self.log_prob_error_max,
+        )
+        self.context.metrics.note_losses(numbers)
         add = self.stats_reporter.add_stat
         add("Losses/Policy Loss", abs(policy))
         add("Losses/Value Loss", value)

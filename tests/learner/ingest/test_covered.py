@@ -17,6 +17,7 @@ from learner.ingest.queue import Pace
 from learner.ingest.session import Account, ActorCounters
 from learner.ingest.sessions import Resumption
 from learner.ingest.snapshot import restore, snapshot
+from learner.observe.metrics import LearnerMetrics
 from tests.learner.ingest.parts import NAME, Parts, make_chunk
 
 LIMIT = 40
@@ -30,7 +31,13 @@ class Start:
         if state is not None:
             restore(state, self.parts.behaviors, self.parts.sessions, self.parts.ledger)
         self.generation = generation
-        self.intake = Intake(self.parts.behaviors, self.parts.sessions, self.parts.ledger, newest_version=lambda _: 0)
+        self.intake = Intake(
+            self.parts.behaviors,
+            self.parts.sessions,
+            self.parts.ledger,
+            newest_version=lambda _: 0,
+            metrics=LearnerMetrics().intake,
+        )
         self.office = GrantOffice(self.parts.behaviors)
 
 

@@ -12,6 +12,7 @@ from rollcast.trajectories import Chunk, encode_chunk
 from learner.ingest.intake import Intake
 from learner.ingest.session import Session
 from learner.ingest.validate import Rejected
+from learner.observe.metrics import LearnerMetrics
 from tests.learner.ingest.parts import NAME, Parts, make_chunk
 
 
@@ -28,6 +29,7 @@ class Line:
             self.parts.sessions,
             self.parts.ledger,
             newest_version=lambda _: newest_version,
+            metrics=LearnerMetrics().intake,
         )
 
     def take(self, chunk: Chunk) -> Rejected | None:

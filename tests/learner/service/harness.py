@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
+from prometheus_client.parser import text_string_to_metric_families
 from rollcast.channels import channel_options
 from rollcast.errors import WireError, from_rpc_error
 from rollcast.specs import BehaviorSpec
@@ -30,6 +31,7 @@ from learner.ingest.ledger import Ledger
 from learner.ingest.queue import Pace
 from learner.ingest.sessions import SessionTable
 from learner.ingest.snapshot import restore
+from learner.observe.metrics import LearnerMetrics
 from learner.observe.view import RunState, RunView
 from learner.publish.store import PolicyStore
 from learner.service.run_info import RunInfo
@@ -111,6 +113,7 @@ class Learner:
         if has_policy:  # rows cannot act under a policy before there is one
             self.store.publish(make_policy(0, generation=generation))
         self.hooks = hooks or Hooks()
+        self.metrics = LearnerMetrics()
         self.server = LearnerServer(
             address=address,
             control_address="127.0.0.1:0",
@@ -123,7 +126,16 @@ class Learner:
                 options, run_id="run", generation=generation, run_seed=7, server_version="test", assignment=assignment
             ),
             control=self.hooks,
+            metrics=self.metrics,
         )
+
+    def metric(self, name: str, **labels: str) -> float:
+        """One sample of the metrics, as a scrape would see it."""
+        for family in text_string_to_metric_families(self.metrics.exposition().decode()):
+            for sample in family.samples:
+                if sample.name == name and sample.labels == labels:
+                    return sample.value
+        raise AssertionError(f"there is no {name} with {labels}")
 
     @property
     def behavior(self) -> Behavior:

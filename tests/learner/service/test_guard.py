@@ -50,7 +50,7 @@ async def generate(requests: AsyncIterator[bytes], context: Any) -> AsyncIterato
 @asynccontextmanager
 async def guarded() -> AsyncIterator[tuple[ErrorGuard, Any]]:
     """A server with one method of each kind, and a channel to it."""
-    guard = ErrorGuard()
+    guard = ErrorGuard(lambda _: None)
     server = grpc.aio.server(interceptors=[guard])
     handlers: dict[str, Any] = {
         "UU": grpc.unary_unary_rpc_method_handler(answer),

@@ -158,7 +158,7 @@ async def test_renewal_keeps_a_short_lease_and_silence_ends_it() -> None:
             assert (await actor.renew()).lease_ms == 300
         await eventually(lambda: not learner.sessions.live())
         assert (await failure(actor.renew())).reason == "SESSION_EXPIRED"
-        assert learner.server.session_counts.expired == 1
+        assert learner.metric("rollcast_learner_sessions_expired_total") == 1
 
 
 @async_test

@@ -1,0 +1,138 @@
+"""What the metrics show of a running learner, read from its parts at each scrape."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from learner.ingest.behaviors import Behavior, BehaviorTable
+from learner.ingest.session import Session
+from learner.ingest.sessions import SessionTable
+from learner.observe.metrics import BehaviorNumbers, GpuMemory, MetricsSnapshot, Spread
+from learner.observe.view import BehaviorView, RunView, Verdict
+from learner.publish.store import PolicyStore
+from learner.service.server import LearnerServer
+from learner.trainers.base import Trainer
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapeSources:
+    """Everything that is read; every part may be read from any thread.
+
+    Attributes:
+        view: returns the picture of this moment.
+        behaviors: the behaviors of the run.
+        sessions: the actors.
+        store: the policies.
+        server: streams and rates.
+        trainers: by behavior.
+        verdict: returns what bounds the run.
+        checkpoint_seconds: the longest time between two run states.
+        gpu: returns the memory of the training device; None where that is not a GPU.
+    """
+
+    view: Callable[[], RunView]
+    behaviors: BehaviorTable
+    sessions: SessionTable
+    store: PolicyStore
+    server: LearnerServer
+    trainers: Callable[[], Mapping[str, Trainer]]
+    verdict: Callable[[], Verdict]
+    checkpoint_seconds: float
+    gpu: Callable[[], GpuMemory] | None
+
+
+class Scrape:
+    """Makes the snapshots of `learner.observe.metrics.LearnerMetrics.watch`.
+
+    Args:
+        sources: what is read.
+    """
+
+    def __init__(self, sources: ScrapeSources) -> None:
+        self._sources = sources
+        self._started_at = time.time() - sources.view().uptime_seconds
+
+    def snapshot(self) -> MetricsSnapshot:
+        """Reads everything."""
+        sources = self._sources
+        view = sources.view()
+        live = sources.sessions.live()
+        connected = sum(session.is_connected for session in live)
+        verdict = sources.verdict()
+        return MetricsSnapshot(
+            run_id=view.run_id,
+            generation=view.generation,
+            state=view.state,
+            started_at=self._started_at,
+            behaviors=tuple(self._behavior(shown, live) for shown in view.behaviors),
+            sessions_connected=connected,
+            sessions_silent=len(live) - connected,
+            policy_subscribers=sources.server.subscribers,
+            checkpoint_interval_seconds=sources.checkpoint_seconds,
+            step_shares=self._step_shares(live),
+            policy_lags=self._policy_lags(live),
+            actor_busy_ratio=verdict.actor_busy,
+            actor_wait_ratio=1.0 - verdict.actor_busy if verdict.name != "none" else 0.0,
+            trainer_busy_ratio=verdict.learner_busy,
+            verdict=verdict.name,
+            gpu=None if sources.gpu is None else sources.gpu(),
+        )
+
+    def _behavior(self, view: BehaviorView, live: Iterable[Session]) -> BehaviorNumbers:
+        behavior = self._sources.behaviors.by_name(view.name)
+        if behavior is None:
+            return BehaviorNumbers(view.name, view.books)
+        trainer = self._sources.trainers().get(view.name)
+        policy = self._sources.store.latest(view.name)
+        ring = None if trainer is None else trainer.ring
+        return BehaviorNumbers(
+            name=view.name,
+            books=view.books,
+            env_steps_taken=view.env_steps_taken,
+            episodes=view.episodes,
+            mean_return=view.mean_return_100,
+            queue_steps=view.queued_steps,
+            queue_bytes=view.queued_bytes,
+            queue_capacity_bytes=view.queue_capacity_bytes,
+            staged_steps=0 if ring is None else ring.staged_steps,
+            ring_steps=0 if ring is None else ring.steps,
+            ring_capacity_steps=0 if ring is None else ring.capacity_steps,
+            ahead_limit_steps=behavior.queue.pace.ahead_limit_steps,
+            unsettled_steps=behavior.queue.unsettled_steps,
+            credit_steps=self._credit(behavior, live),
+            policy_version=0 if policy is None else policy.description.version,
+            policy_bytes=0 if policy is None else len(policy.payload),
+        )
+
+    def _credit(self, behavior: Behavior, live: Iterable[Session]) -> int:
+        with self._sources.sessions.lock:
+            accounts = [session.accounts.get(behavior.index) for session in live]
+            return sum(max(0, each.granted_steps - each.produced_steps) for each in accounts if each is not None)
+
+    def _step_shares(self, live: Iterable[Session]) -> Spread | None:
+        rates = [self._sources.server.rates.of(session) for session in live]
+        total = sum(rates)
+        return _spread([rate * len(rates) / total for rate in rates]) if total > 0 else None
+
+    def _policy_lags(self, live: Iterable[Session]) -> Spread | None:
+        """Returns how many versions behind the actors' policies are, of each the largest over its behaviors."""
+        sources = self._sources
+        newest = {each.index: sources.store.latest(each.name) for each in sources.behaviors.all()}
+        lags = []
+        for session in live:
+            behind = [
+                policy.description.version - acting.version
+                for acting in session.policies
+                if (policy := newest.get(acting.behavior_index)) is not None
+                and acting.generation == policy.description.generation
+            ]
+            if behind:
+                lags.append(float(max(0, *behind)))
+        return _spread(lags)
+
+
+def _spread(values: list[float]) -> Spread | None:
+    return Spread(min(values), statistics.median(values), max(values)) if values else None

@@ -106,8 +106,6 @@ class RunHooks:
             lag=lag,
             credit_steps=sum(max(0, account.granted_steps - account.produced_steps) for account in accounts),
             wait_share=session.times.wait_share,
-            round_trip_seconds=session.times.round_trip_seconds,
-            wait_share=session.times.wait_share,
             waits_for=session.times.waits_for,
             round_trip_seconds=session.times.round_trip_seconds,
             error=next((policy.error for policy in session.policies if policy.error), ""),

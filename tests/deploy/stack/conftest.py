@@ -90,7 +90,28 @@ def scaled(training: Training) -> Training:
 
 
 @pytest.fixture(scope="session")
-def stopped(scaled: Training, tmp_path_factory: pytest.TempPathFactory) -> Stopped:
+def crashed(scaled: Training) -> tuple[Scrape, Scrape]:
+    """What the learner said before it and one actor were killed, and when it trained again."""
+    stack = scaled.stack
+    before = scrape(stack.http_port)
+    stack.crash("actor")
+    stack.crash("learner")
+
+    def trains_again() -> Scrape | None:
+        try:
+            found = scrape(stack.http_port)
+        except OSError:
+            return None
+        is_new = found.total("generation") > before.total("generation")
+        return found if is_new and found.total("updates_total") > 0 else None
+
+    after = machine.wait_until(trains_again, "training after a crash", seconds=120)
+    stack.wait_healthy("actor", 3)
+    return before, after
+
+
+@pytest.fixture(scope="session")
+def stopped(scaled: Training, crashed: object, tmp_path_factory: pytest.TempPathFactory) -> Stopped:
     """The stack after `docker compose stop`."""
     last = scrape(scaled.stack.http_port)
     scaled.stack.compose("stop")

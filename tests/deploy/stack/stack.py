@@ -87,6 +87,13 @@ class Stack:
         """Runs a command in the first container of a service."""
         return run(["docker", "exec", self.containers(service)[0]["Id"], *command])
 
+    def crash(self, service: str) -> None:
+        """Ends the first process of a service's first container as the kernel would, short of memory."""
+        process = self.containers(service)[0]["State"]["Pid"]
+        # From inside, the first process cannot be killed; `docker kill` would count as stopped by hand.
+        outside = ["docker", "run", "--rm", "--pid=host", "--network=none", "--user=0", "--entrypoint=sh"]
+        run([*outside, images.ACTOR, "-c", f"kill -KILL {process}"])
+
     def one_off(self, *command: str, source: Path | None = None, target: Path | None = None) -> None:
         """Runs a command beside the learner's volume, in a container of its own, with files as its input and output."""
         entrypoint, *arguments = command

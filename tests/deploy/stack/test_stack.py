@@ -106,8 +106,17 @@ def test_a_third_actor_is_scraped(scaled: Training) -> None:
     wait_until(lambda: len(scaled.prometheus.healthy_targets("actor")) == 3, "three actors scraped", seconds=60)
 
 
-def test_the_ledger_balances_in_every_scrape(scaled: Training) -> None:
-    """Received steps are trained, dropped, queued or lost, at every moment anybody looked."""
+def test_what_is_killed_is_started_again_and_goes_on(scaled: Training, crashed: tuple[Scrape, Scrape]) -> None:
+    """The engine starts a killed learner and actor once more; the run goes on as the next generation."""
+    before, after = crashed
+    assert after.total("generation") == before.total("generation") + 1
+    for service, number in (("learner", 1), ("actor", 3)):
+        assert sum(container["RestartCount"] for container in scaled.stack.containers(service)) == 1
+        assert len(scaled.stack.containers(service)) == number
+
+
+def test_the_ledger_balances_in_every_scrape(scaled: Training, crashed: object) -> None:
+    """Received steps are trained, dropped, queued or lost, at every moment anybody looked, after a crash too."""
     assert scaled.watcher.number >= 100
     assert scaled.watcher.unbalanced == []
     assert scaled.watcher.last is not None

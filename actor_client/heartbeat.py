@@ -1,7 +1,8 @@
 """Whether the stepping thread lives: it says so while it steps, and while it waits for good reason.
 
 An actor that waits for its learner is well; one whose environment hangs is not. A container's health check reads the
-file, since the process itself may be stuck.
+file, since the process itself may be stuck. It holds the time of the last beat by the machine's monotonic clock, which
+all processes share: by the file's date an actor that hangs would look well for hours once the clock was set back.
 """
 
 import time
@@ -18,7 +19,7 @@ STUCK_SECONDS: Final = 60.0
 
 
 class Heartbeat:
-    """Notes beats of the stepping thread, and touches a file every `INTERVAL_SECONDS` at most.
+    """Notes beats of the stepping thread, and writes the time into a file every `INTERVAL_SECONDS` at most.
 
     Args:
         path: The file; None keeps beats in memory alone.
@@ -36,7 +37,7 @@ class Heartbeat:
         self._beaten = self._due = clock()
         if path is not None:
             try:
-                path.touch()
+                path.write_text(_written(self._beaten))
             except OSError as error:
                 raise ActorError(
                     ExitCode.USAGE,
@@ -58,23 +59,42 @@ class Heartbeat:
         self._due = now + INTERVAL_SECONDS
         if self._path is not None:
             with suppress(OSError):  # a full disk is no reason to stop; the check will see an old file
-                self._path.touch()
+                self._path.write_text(_written(now))
 
 
-def check(path: Path, max_age_seconds: float) -> str:
+def check(path: Path, max_age_seconds: float, clock: Callable[[], float] = time.monotonic) -> str:
     """Returns in words how old a beat is.
+
+    Args:
+        path: The file.
+        max_age_seconds: How old it may be.
+        clock: The one that the actor has.
 
     Raises:
         ActorError: There is none, or it is too old (STUCK).
     """
     try:
-        age_seconds = time.time() - path.stat().st_mtime
+        age_seconds = _age(path, clock())
     except OSError as error:
         raise ActorError(ExitCode.STUCK, f"{path}: {error.strerror}; has an actor with this file begun?") from None
+    if age_seconds < 0:
+        raise ActorError(ExitCode.STUCK, f"{path} is from before this machine was started; has an actor begun since?")
     if age_seconds > max_age_seconds:
         raise ActorError(
             ExitCode.STUCK,
             f"{path}: the actor last stepped, or waited for its learner, {age_seconds:.1f} s ago; at most "
             f"{max_age_seconds:g} s are allowed (--max-age). Its environment may hang: restart it",
         )
-    return f"alive {max(0.0, age_seconds):.1f} s ago"
+    return f"alive {age_seconds:.1f} s ago"
+
+
+def _written(now: float) -> str:
+    return f"{now:.3f}\n"
+
+
+def _age(path: Path, now: float) -> float:
+    """Returns the age of a beat; by the file's date where it is being written just now, or the disk is full."""
+    try:
+        return now - float(path.read_text(errors="replace"))
+    except ValueError:
+        return max(0.0, time.time() - path.stat().st_mtime)

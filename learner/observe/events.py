@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import socket
 import time
 from collections.abc import Mapping
@@ -28,6 +29,7 @@ _summary: Any = summary_pb2
 _tensor: Any = tensor_pb2
 _types: Any = types_pb2
 _record_writer: Any = record_writer.RecordWriter
+_STAMP = re.compile(r"events\.out\.tfevents\.([0-9]{10})\.")
 
 
 class EventFile:
@@ -35,6 +37,9 @@ class EventFile:
 
     TensorBoard's own writer has a thread that ends for good, with a traceback, when the disk is full. Here whoever adds
     an event hears of it, and what comes once there is room is readable: a part of a record never stays in the file.
+
+    TensorBoard reads the files of a folder in the order of their names, and never goes back: where the clock was set
+    back between two starts of the learner, the name of the new file still comes after those that are there.
 
     Args:
         folder: made if missing.
@@ -45,7 +50,7 @@ class EventFile:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        now = time.time_ns()
+        now = max(time.time_ns(), _newest_ns(folder) + 10**9)
         name = f"events.out.tfevents.{now // 10**9:010d}.{socket.gethostname()}.{os.getpid()}.{now % 10**9}"
         self._end = 0
         self._file = (folder / name).open("xb", buffering=0)
@@ -149,3 +154,9 @@ def _histogram(values: NDArray[np.float64]) -> Any:
         bucket_limit=edges[1:].tolist(),
         bucket=counts.tolist(),
     )
+
+
+def _newest_ns(folder: Path) -> int:
+    """Returns the latest time in the names of a folder's event files; 0 without any."""
+    stamps = [_STAMP.match(path.name) for path in folder.iterdir()]
+    return max((int(found[1]) * 10**9 for found in stamps if found is not None), default=0)

@@ -21,7 +21,7 @@ class Clock:
         return self.now
 
 
-def test_beats_touch_the_file_now_and_then(tmp_path: Path) -> None:
+def test_beats_reach_the_file_now_and_then(tmp_path: Path) -> None:
     """The file is made at once; later beats touch it at most every interval."""
     clock, path = Clock(), tmp_path / "heartbeat"
     heartbeat = Heartbeat(path, clock)
@@ -67,12 +67,51 @@ def test_a_folder_that_disappears_stops_nobody(tmp_path: Path) -> None:
     assert caught.value.exit_code is ExitCode.STUCK
 
 
-def test_a_young_file_is_well_and_an_old_one_is_not(tmp_path: Path) -> None:
+def test_a_young_beat_is_well_and_an_old_one_is_not(tmp_path: Path) -> None:
     """The age that is allowed is the caller's to say; the error says how old the last beat is."""
-    path = tmp_path / "heartbeat"
+    clock, path = Clock(), tmp_path / "heartbeat"
+    Heartbeat(path, clock)
+    clock.now += 59
+    assert check(path, 60, clock) == "alive 59.0 s ago"
+    clock.now += 2
+    with pytest.raises(ActorError, match=r"61\.0 s ago; at most 60 s") as caught:
+        check(path, 60, clock)
+    assert caught.value.exit_code is ExitCode.STUCK
+    assert "alive" in check(_beaten(tmp_path / "now"), 60), "both sides have the same clock"
+
+
+def _beaten(path: Path) -> Path:
     Heartbeat(path)
+    return path
+
+
+@pytest.mark.parametrize("hours", [-5, 5])
+def test_a_clock_that_is_set_changes_nothing(tmp_path: Path, hours: int) -> None:
+    """The file's date is of no account: an actor that hangs is found though its file comes from the future."""
+    clock, path = Clock(), tmp_path / "heartbeat"
+    Heartbeat(path, clock)
+    os.utime(path, (time.time() + 3600 * hours,) * 2)
+    assert "alive" in check(path, 60, clock)
+    clock.now += 61
+    with pytest.raises(ActorError):
+        check(path, 60, clock)
+
+
+def test_a_file_without_a_time_is_judged_by_its_date(tmp_path: Path) -> None:
+    """For a moment it is empty, and a disk that is full leaves it so."""
+    path = tmp_path / "heartbeat"
+    path.touch()
     assert "alive" in check(path, 60)
-    os.utime(path, (time.time() - 100, time.time() - 100))
-    with pytest.raises(ActorError, match=r"10\d\.\d s ago; at most 60 s") as caught:
+    os.utime(path, (time.time() - 100,) * 2)
+    with pytest.raises(ActorError, match=r"10\d\.\d s ago"):
         check(path, 60)
+
+
+def test_a_file_of_an_earlier_start_of_the_machine_is_no_life(tmp_path: Path) -> None:
+    """The monotonic clock begins anew with the machine: a time to come is one that was long ago."""
+    clock, path = Clock(), tmp_path / "heartbeat"
+    Heartbeat(path, clock)
+    clock.now = 1.0
+    with pytest.raises(ActorError, match="before this machine was started") as caught:
+        check(path, 60, clock)
     assert caught.value.exit_code is ExitCode.STUCK

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -179,3 +180,22 @@ def test_settings_become_a_table() -> None:
     """Nested settings get dotted names; a bar in a value does not break the table; an empty block stays a row."""
     table = settings_table({"a": {"b": {"c": 1}, "d": {}}, "e": "x|y\n"})
     assert table.splitlines()[2:] == ["| a.b.c | 1 |", "| a.d | {} |", "| e | x\\|y\\n |"]
+
+
+def test_a_clock_that_was_set_back_hides_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A TensorBoard that is running finds the file of the next start, though the clock was set back in between."""
+
+    def start(step: int) -> None:
+        writer = TensorBoardWriter(tmp_path)
+        stats = StatsReporter("A", [writer])
+        stats.add_stat("key", float(step))
+        stats.write_stats(step)
+        writer.close()
+
+    start(1)
+    running = read(tmp_path / "A")
+    hours_ago = time.time_ns() - 5 * 3600 * 10**9
+    monkeypatch.setattr(time, "time_ns", lambda: hours_ago)
+    for step in (2, 3):
+        start(step)
+        assert [event.step for event in running.Reload().Tensors("key")] == list(range(1, step + 1))

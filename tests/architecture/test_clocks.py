@@ -1,0 +1,38 @@
+"""Who may read the clock on the wall, which people and time servers set: whatever lasts is measured by another one."""
+
+import ast
+
+from tests.architecture.tree import parsed, shown, sources
+
+READERS = {"time.time", "time.time_ns", "time.localtime", "time.gmtime", "time.strftime", "time.ctime"}
+DATES = {"now", "utcnow", "today", "fromtimestamp"}
+TOLD = {
+    "actor_client/connection/behavior.py": "a metric: when the acting version began to act",
+    "actor_client/heartbeat.py": "the age of a file that does not hold the time",
+    "learner/checkpoints/store.py": "when a checkpoint was made, in the list of them",
+    "learner/observe/events.py": "TensorBoard shows it",
+    "learner/observe/journal.py": "people read it in events",
+    "learner/observe/logfile.py": "people read it in logs",
+    "learner/observe/metrics/behaviors.py": "metrics: when the last update and version were made",
+    "learner/observe/metrics/learner.py": "a metric: when the last checkpoint was written",
+    "learner/record.py": "people read it in the progress of a run",
+    "learner/runs/listing.py": "the age of files, for people",
+    "learner/scrape.py": "a metric: when the learner started, read once",
+}
+"""Files that tell the time of day, and to whom. None of it decides anything in a run."""
+
+
+def _reads_the_wall_clock(node: ast.AST) -> bool:
+    if isinstance(node, ast.ImportFrom) and node.module == "time":
+        return any(f"time.{alias.name}" in READERS for alias in node.names)
+    if not isinstance(node, ast.Attribute):
+        return False
+    return ast.unparse(node) in READERS or (
+        node.attr in DATES and ast.unparse(node.value).endswith(("datetime", "date"))
+    )
+
+
+def test_the_wall_clock_is_for_people_alone() -> None:
+    """Leases, credit, ages, schedules and rates go by monotonic time; files that tell the time of day are listed."""
+    found = {shown(path) for path in sources() if any(map(_reads_the_wall_clock, ast.walk(parsed(path))))}
+    assert found == set(TOLD)

@@ -94,5 +94,9 @@ class ArrayHistogram(Collector):
         family = HistogramMetricFamily(self._name, self._documentation, labels=[BEHAVIOR])
         for behavior, series in tuple(self._series.items()):
             buckets, total = series.sample()
-            family.add_metric([behavior], buckets=buckets, sum_value=total)
+            family.add_metric([behavior], buckets=buckets, sum_value=None)
+            # The client library leaves these two out where a bound is negative: then the sum may fall. Prometheus
+            # itself takes them, and the number of episodes is worth having.
+            family.add_sample(f"{self._name}_count", {BEHAVIOR: behavior}, buckets[-1][1])
+            family.add_sample(f"{self._name}_sum", {BEHAVIOR: behavior}, total)
         yield family

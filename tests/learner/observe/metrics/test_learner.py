@@ -156,6 +156,8 @@ def test_buckets_of_returns_can_be_chosen() -> None:
     metrics.behavior("Pong").episode_return.observe(np.array([-21.0, 20.0]))
     assert value(metrics, "episode_return_bucket", behavior="Pong", le="21.0") == 2
     assert value(metrics, "episode_return_bucket", behavior="Pong", le="-1.0") == 1
+    assert value(metrics, "episode_return_count", behavior="Pong") == 2
+    assert value(metrics, "episode_return_sum", behavior="Pong") == -1
     assert list(EPISODE_RETURN) == sorted(set(EPISODE_RETURN))
 
 

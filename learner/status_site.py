@@ -68,23 +68,27 @@ class StatusSite:
         Args:
             in_a_hurry: do not wait for an open page to have its last look.
         """
-        if self._server is not None and self._sampler is not None and not in_a_hurry:
-            await self._server.farewell()
         sampler, self._sampler = self._sampler, None
         if sampler is not None:
             sampler.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await sampler
+            await self._take_sample()  # what the run came to
+            if self._server is not None and not in_a_hurry:
+                await self._server.farewell()
         if self._server is not None:
             await self._server.stop()
 
     async def _sample(self) -> None:
         while True:
-            try:
-                await asyncio.to_thread(self._hooks.sample)
-            except Exception as error:  # curves never end a run
-                log.error("sample_failed", exc_info=error)
+            await self._take_sample()
             await asyncio.sleep(SAMPLE_SECONDS)
+
+    async def _take_sample(self) -> None:
+        try:
+            await asyncio.to_thread(self._hooks.sample)
+        except Exception as error:  # curves never end a run
+            log.error("sample_failed", exc_info=error)
 
 
 def http_address_is_default(loaded: LoadedRun) -> bool:

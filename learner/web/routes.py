@@ -46,16 +46,17 @@ class Routes:
         self._status = b""
         self._status_until = -math.inf
         self._asked_at = -math.inf
-        self._answered = asyncio.Event()
+        self._last_look = asyncio.Event()
+        self._draws_curves = False
 
     async def farewell(self, seconds: float) -> None:
         """Waits, if a page is open, until it has had a last look: so it can say that the run ended, not just vanished."""
         if time.monotonic() - self._asked_at > VIEWER_SECONDS:
             return
         self._status_until = -math.inf
-        self._answered.clear()
+        self._last_look.clear()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._answered.wait(), seconds)
+            await asyncio.wait_for(self._last_look.wait(), seconds)
 
     def add_to(self, app: web.Application) -> None:
         """Adds all routes."""
@@ -90,7 +91,8 @@ class Routes:
             if time.monotonic() >= self._status_until:
                 self._status = await asyncio.to_thread(lambda: to_json(status_document(self._hooks.status())))
                 self._status_until = time.monotonic() + FRESH_SECONDS
-        self._answered.set()
+        if not self._draws_curves:
+            self._last_look.set()
         return web.Response(body=self._status, content_type="application/json")
 
     async def history(self, request: web.Request) -> web.Response:
@@ -101,6 +103,8 @@ class Routes:
         view = await asyncio.to_thread(self._hooks.history, behavior, since)
         if view is None:
             raise RequestRefused(404, "NO_SUCH_BEHAVIOR", "no behavior of this name has a history")
+        self._draws_curves = True  # a page asks for the status, and then for these
+        self._last_look.set()
         return json_answer(history_document(view))
 
     async def operator(self, request: web.Request) -> web.Response:

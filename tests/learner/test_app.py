@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import signal
 import socket
@@ -14,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
-import torch
 import yaml
 
 from learner.app import serve
@@ -25,6 +22,7 @@ from learner.observe.address import ADDRESS_FILE, read_addresses
 from learner.settings import LoadedRun, load_run_options
 from learner.trainers.loop import TrainerLoop
 from tests.learner.ingest.parts import NAME
+from tests.learner.process import process_as_before
 from tests.learner.starts import SETTINGS, Start, opened
 
 SECONDS = 60.0
@@ -32,14 +30,9 @@ SECONDS = 60.0
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
-    """Puts back what a learner sets for its whole process: logs and threads."""
-    root, threads = logging.getLogger(), torch.get_num_threads()
-    handlers, level = root.handlers[:], root.level
-    yield
-    structlog.reset_defaults()
-    logging.captureWarnings(capture=False)
-    root.handlers[:], root.level = handlers, level
-    torch.set_num_threads(threads)
+    """Puts back what a learner sets for its whole process."""
+    with process_as_before():
+        yield
 
 
 def load(results: Path, *, behavior: str = NAME, settings: dict[str, Any] | None = None, **flags: Any) -> LoadedRun:

@@ -4,12 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from learner.observe.address import ADDRESS_FILE, BoundAddresses, read_addresses, remove_addresses, write_addresses
+from learner.observe.address import (
+    ADDRESS_FILE,
+    BoundAddresses,
+    page_url,
+    read_addresses,
+    remove_addresses,
+    write_addresses,
+)
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
-    """Both addresses survive the file; after the end of the learner there is none."""
-    addresses = BoundAddresses(address="127.0.0.1:40001", control="127.0.0.1:40002")
+    """All addresses survive the file; after the end of the learner there is none."""
+    addresses = BoundAddresses(address="127.0.0.1:40001", control="127.0.0.1:40002", http="127.0.0.1:40003")
     assert write_addresses(tmp_path, addresses) == tmp_path / "address.json"
     assert read_addresses(tmp_path) == addresses
     remove_addresses(tmp_path)
@@ -28,3 +35,19 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     """Neither is one that is not text."""
     (tmp_path / ADDRESS_FILE).write_bytes(b"\xff\xfe")
     assert read_addresses(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("http", "url"),
+    [
+        ("127.0.0.1:9464", "http://127.0.0.1:9464/"),
+        ("[::1]:9464", "http://[::1]:9464/"),
+        ("0.0.0.0:9464", "http://127.0.0.1:9464/"),
+        ("[::]:9464", "http://[::1]:9464/"),
+        ("learner:9464", "http://learner:9464/"),
+        ("", ""),
+    ],
+)
+def test_where_a_browser_finds_the_page(http: str, url: str) -> None:
+    """An address for all machines is, on this one, its own."""
+    assert page_url(http) == url

@@ -56,6 +56,16 @@ def test_plain_text_for_other_machines_needs_consent() -> None:
     assert ServiceSettings(address="0.0.0.0:50051", insecure=True).insecure
 
 
+def test_the_page_for_other_machines_needs_consent() -> None:
+    """Its port is plain text, too; where there is no page, its address does not matter."""
+    with pytest.raises(ValidationError, match=r"http_address 0\.0\.0\.0:9464"):
+        ServiceSettings(http_address="0.0.0.0:9464")
+    assert ServiceSettings(http_address="0.0.0.0:9464", insecure=True).http
+    assert not ServiceSettings(http_address="0.0.0.0:9464", http=False).http
+    with pytest.raises(ValidationError, match="host:port"):
+        ServiceSettings(http_address="9464")
+
+
 def test_control_is_always_local() -> None:
     """Whoever reaches the control service can stop the run, so insecure does not open it."""
     with pytest.raises(ValidationError, match="loopback"):

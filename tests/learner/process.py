@@ -1,0 +1,24 @@
+"""What a learner sets for its whole process: its logs and its threads."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import structlog
+import torch
+
+
+@contextmanager
+def process_as_before() -> Iterator[None]:
+    """Puts it back when the block ends, for the tests that come after."""
+    root, threads = logging.getLogger(), torch.get_num_threads()
+    handlers, level = root.handlers[:], root.level
+    try:
+        yield
+    finally:
+        structlog.reset_defaults()
+        logging.captureWarnings(capture=False)
+        root.handlers[:], root.level = handlers, level
+        torch.set_num_threads(threads)

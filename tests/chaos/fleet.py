@@ -1,0 +1,180 @@
+"""The processes of a run: one learner on fixed ports, and actors that come, stop, go and are killed."""
+
+from __future__ import annotations
+
+import random
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.processes import TRACEBACK, Child, LearnerProcess, Processes, wait_until
+
+ENV = "CartPole-v1"
+FIRST_ACTORS = 4
+FEWEST_ACTORS = 3
+"""So many act at any time; nobody is stopped, removed or killed below it."""
+KILLED = -signal.SIGKILL
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Where the learner listens, in every start of it."""
+
+    actors: int
+    control: int
+    http: int
+
+
+@dataclass(slots=True, eq=False)
+class Actor:
+    """An actor's process.
+
+    Attributes:
+        name: as it calls itself; another process may have it too.
+        child: the process.
+        is_frozen: it got SIGSTOP.
+        expected: the code it shall end with once it was told to end, None while it shall run.
+    """
+
+    name: str
+    child: Child
+    is_frozen: bool = False
+    expected: int | None = None
+
+
+class Fleet:
+    """Starts, stops and ends them, and knows how each should have ended.
+
+    Args:
+        processes: starts and, in the end, kills.
+        run_file: of the learner.
+        ports: of the learner.
+        generator: draws whom an event meets.
+    """
+
+    def __init__(self, processes: Processes, run_file: Path, ports: Ports, generator: random.Random) -> None:
+        self._processes = processes
+        self._run_file = run_file
+        self._ports = ports
+        self._generator = generator
+        self._names = 0
+        self.actors: list[Actor] = []
+        self.learners: list[tuple[LearnerProcess, int]] = []
+        self.learner = self._start_learner()
+        self.learner_is_frozen = False
+        for _ in range(FIRST_ACTORS):
+            self.add_actor()
+
+    def check_alive(self) -> None:
+        """Fails if a process ended that should not have."""
+        assert self.learner.is_running, f"the learner ended by itself\n{self.learner.said()}"
+        for actor in self.acting(frozen=True):
+            assert actor.child.is_running, f"an actor ended by itself\n{actor.child.said()}"
+
+    def acting(self, *, frozen: bool = False) -> list[Actor]:
+        """Returns the actors that shall run; those that are stopped only on request."""
+        return [actor for actor in self.actors if actor.expected is None and (frozen or not actor.is_frozen)]
+
+    def restart_learner(self, number: signal.Signals, code: int) -> None:
+        """Ends the learner by a signal, waits for its end, and starts it anew."""
+        self.thaw_learner()
+        self.learner.signal(number)
+        self._end_learner(code)
+        self.learner = self._start_learner()
+
+    def freeze_learner(self) -> None:
+        """Stops the learner's process as a suspended machine would."""
+        self.learner.signal(signal.SIGSTOP)
+        self.learner_is_frozen = True
+
+    def thaw_learner(self) -> None:
+        """Lets it go on; again is harmless."""
+        if self.learner_is_frozen:
+            self.learner.signal(signal.SIGCONT)
+            self.learner_is_frozen = False
+
+    def add_actor(self, name: str | None = None) -> Actor:
+        """Starts an actor, under a new name or one that exists."""
+        if name is None:
+            name = f"chaos-{self._names}"
+            self._names += 1
+        address = f"127.0.0.1:{self._ports.actors}"
+        actor = Actor(name, self._processes.actor(address, ENV, "--num-envs", "2", name=name))
+        self.actors.append(actor)
+        return actor
+
+    def kill_actor(self) -> None:
+        """Kills an actor and starts another process under its name, as a restart policy would."""
+        actor = self._anyone()
+        actor.child.kill()
+        actor.expected = KILLED
+        self.add_actor(actor.name)
+
+    def freeze_actor(self) -> Actor:
+        """Stops the process of an actor."""
+        actor = self._anyone()
+        actor.child.signal(signal.SIGSTOP)
+        actor.is_frozen = True
+        return actor
+
+    def thaw(self, actor: Actor) -> None:
+        """Lets a stopped actor go on; again is harmless."""
+        if actor.is_frozen:
+            actor.child.signal(signal.SIGCONT)
+            actor.is_frozen = False
+
+    def replace_actor(self) -> Actor:
+        """Stops an actor and starts another process under its name, as an orchestrator that lost sight of it would."""
+        actor = self.freeze_actor()
+        self.add_actor(actor.name)
+        return actor
+
+    def remove_actor(self, actor: Actor | None = None) -> None:
+        """Asks an actor to end."""
+        if actor is None:
+            if len(self.acting()) <= FEWEST_ACTORS:
+                self.add_actor()
+            actor = self._anyone()
+        actor.child.signal(signal.SIGTERM)
+        actor.expected = 0
+
+    def expect_the_end(self) -> None:
+        """Says that the run was drained: everybody ends with code 0."""
+        for actor in self.acting(frozen=True):
+            actor.expected = 0
+
+    def wait_for_the_end(self) -> None:
+        """Waits until everybody has ended, and checks how."""
+        self._end_learner(0)
+        for actor in self.actors:
+            code = actor.child.wait()
+            assert code == actor.expected, f"{actor.name} should end with {actor.expected}\n{actor.child.said()}"
+            assert TRACEBACK not in actor.child.err() + actor.child.out(), actor.child.said()
+            if code == 0:
+                check_last_books(actor)
+
+    def _anyone(self) -> Actor:
+        return self._generator.choice(self.acting())
+
+    def _start_learner(self) -> LearnerProcess:
+        ports = self._ports
+        options = ["--resume=auto", "--set", f"rollcast.control_address=127.0.0.1:{ports.control}"]
+        options += ["--set", f"rollcast.http_address=127.0.0.1:{ports.http}"]
+        return self._processes.learner(self._run_file, *options, port=ports.actors)
+
+    def _end_learner(self, code: int) -> None:
+        learner = self.learner
+        wait_until(lambda: not learner.is_running, "the learner ends", said=learner.said)
+        self.learners.append((learner, learner.wait()))
+        assert learner.wait() == code, f"it should end with {code}\n{learner.said()}"
+        assert TRACEBACK not in learner.err() + learner.out(), learner.said()
+
+
+def check_last_books(actor: Actor) -> None:
+    """Checks what an actor said last of its steps."""
+    told: list[dict[str, Any]] = actor.child.events("books")
+    for books in told[-1:]:
+        fates = books["open"] + books["unacked"] + books["acked"]
+        fates += sum(books["discarded"].values()) + sum(books["dropped"].values())
+        assert books["produced"] == fates, f"the last books of {actor.name} do not balance: {books}"

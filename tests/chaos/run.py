@@ -1,0 +1,216 @@
+"""Carries a plan out against real processes, and says what came of it."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import json
+import random
+import signal
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from learner.operator import Operator
+from tests.chaos.fleet import KILLED, Actor, Fleet, Ports
+from tests.chaos.leftovers import left, marked
+from tests.chaos.plan import Plan, What
+from tests.chaos.scraper import Scraper, Seen
+from tests.e2e.processes import Processes, processes_in, wait_until
+from tests.e2e.runs import cartpole, write_run
+
+TARGET = 475.0
+POLL_SECONDS = 0.05
+PAUSED_SECONDS = 2.0
+FROZEN_LEARNER_SECONDS = 20.0
+FAREWELL_SECONDS = 5.0
+"""An actor that was replaced while it was stopped goes on for so long beside its successor, and is then removed."""
+SETTINGS = cartpole(
+    hyperparameters={
+        "batch_size": 512,
+        "buffer_size": 4096,
+        "num_epoch": 4,
+        "learning_rate": 1.0e-3,
+        "learning_rate_schedule": "linear",
+        "beta": 0.0,
+        "lambd": 0.9,
+        "max_grad_norm": 0.5,
+        "ratio": "joint",
+    },
+    time_horizon=64,
+    max_steps=30_000_000,
+    summary_freq=20_000,
+)
+NAME = "CartPole"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a run came to.
+
+    Attributes:
+        events: how often each was done.
+        learner_codes: how the learner ended each time.
+        actors: processes of actors.
+        seen: the looks at it.
+        summary: ``summary.json``.
+    """
+
+    events: dict[str, int]
+    learner_codes: list[int]
+    actors: int
+    seen: Seen
+    summary: dict[str, Any]
+
+    def document(self) -> str:
+        """Returns it as JSON."""
+        return json.dumps(asdict(self), indent=2)
+
+
+def carry_out(plan: Plan, folder: Path, say: Callable[[str], None]) -> Report:
+    """Runs a plan in a folder.
+
+    Raises:
+        AssertionError: something that should never be was.
+    """
+    with marked() as mark:
+        with processes_in(folder) as processes:
+            report = _Conductor(plan, processes, say).carry_out()
+            remaining = left(mark)
+        assert not remaining, f"processes are left over: {remaining}"
+        assert not left(mark)
+    return report
+
+
+class _Conductor:
+    def __init__(self, plan: Plan, processes: Processes, say: Callable[[str], None]) -> None:
+        self._plan = plan
+        self._say = say
+        self._ports = Ports(*_free_ports(3))
+        limits = {"lease_seconds": plan.lease_seconds, "drain_seconds": 3.0, "checkpoint_seconds": 5.0}
+        run_file = write_run(processes.folder, {NAME: SETTINGS}, **limits, summary_seconds=1.0)
+        self._fleet = Fleet(processes, run_file, self._ports, random.Random(plan.seed))
+        self._operator = Operator(f"127.0.0.1:{self._ports.control}")
+        self._began = time.monotonic()
+        self._order = itertools.count()
+        self._agenda: list[tuple[float, int, str, Callable[[], object]]] = []
+        self._done: dict[str, int] = {}
+        for event in plan.events:
+            self._at(event.at_seconds, event.what.name.lower(), self._deed(event.what))
+
+    def carry_out(self) -> Report:
+        fleet, ports = self._fleet, self._ports
+        with self._operator, Scraper(f"127.0.0.1:{ports.control}", f"127.0.0.1:{ports.http}") as scraper:
+            while self._agenda or self._now < self._plan.seconds:
+                self._do_what_is_due(scraper)
+                fleet.check_alive()
+                assert not scraper.seen.faults, "\n".join(scraper.seen.faults)
+                time.sleep(POLL_SECONDS)
+            self._settle(scraper)
+            self._operator.drain(final=True)
+            fleet.expect_the_end()
+            fleet.wait_for_the_end()
+        assert not scraper.seen.faults, "\n".join(scraper.seen.faults)
+        codes = [code for _, code in fleet.learners]
+        summary = json.loads((fleet.learner.folder / "summary.json").read_text())
+        check_summary(summary)
+        return Report(self._done, codes, len(fleet.actors), scraper.seen, summary)
+
+    @property
+    def _now(self) -> float:
+        return time.monotonic() - self._began
+
+    def _at(self, seconds: float, what: str, deed: Callable[[], object]) -> None:
+        heapq.heappush(self._agenda, (seconds, next(self._order), what, deed))
+
+    def _later(self, seconds: float, what: str, deed: Callable[[], object]) -> None:
+        self._at(self._now + seconds, what, deed)
+
+    def _do_what_is_due(self, scraper: Scraper) -> None:
+        while self._agenda and self._agenda[0][0] <= self._now:
+            _, _, what, deed = heapq.heappop(self._agenda)
+            seen = scraper.seen
+            self._say(f"{self._now:6.1f} s  return {seen.last_return:5.1f}  {len(seen.connected)} actors  {what}")
+            deed()
+            self._done[what] = self._done.get(what, 0) + 1
+
+    def _deed(self, what: What) -> Callable[[], object]:
+        fleet = self._fleet
+        deeds: dict[What, Callable[[], object]] = {
+            What.KILL_LEARNER: lambda: fleet.restart_learner(signal.SIGKILL, KILLED),
+            What.END_LEARNER: lambda: fleet.restart_learner(signal.SIGTERM, 0),
+            What.FREEZE_LEARNER: self._freeze_learner,
+            What.KILL_ACTOR: fleet.kill_actor,
+            What.FREEZE_ACTOR: lambda: self._thaw_later(fleet.freeze_actor()),
+            What.REPLACE_ACTOR: lambda: self._thaw_later(fleet.replace_actor(), leaves=True),
+            What.ADD_ACTOR: fleet.add_actor,
+            What.REMOVE_ACTOR: fleet.remove_actor,
+            What.PAUSE: self._pause,
+            What.SAVE: lambda: self._ask(self._operator.save_checkpoint),
+        }
+        return deeds[what]
+
+    def _freeze_learner(self) -> None:
+        self._fleet.freeze_learner()
+        seconds = FROZEN_LEARNER_SECONDS * min(1.0, self._plan.seconds / 300)
+        self._later(seconds, "thaw_learner", self._fleet.thaw_learner)
+
+    def _thaw_later(self, actor: Actor, *, leaves: bool = False) -> None:
+        seconds = self._plan.frozen_seconds
+        self._later(seconds, "thaw_actor", lambda: self._fleet.thaw(actor))
+        if leaves:
+            self._later(seconds + FAREWELL_SECONDS, "remove_replaced", lambda: self._fleet.remove_actor(actor))
+
+    def _pause(self) -> None:
+        self._ask(self._operator.pause)
+        self._later(PAUSED_SECONDS, "resume", lambda: self._ask(self._operator.resume))
+
+    def _ask(self, call: Callable[[], object]) -> None:
+        """An operator whose learner is down at the moment tries again another day; a pause ends with its learner."""
+        try:
+            call()
+        except grpc.RpcError as error:
+            self._say(f"          not now: {error.code().name}")
+
+    def _settle(self, scraper: Scraper) -> None:
+        """Waits until everybody who should be there is."""
+        fleet = self._fleet
+        for actor in fleet.acting(frozen=True):
+            fleet.thaw(actor)
+        names = sorted(actor.name for actor in fleet.acting())
+
+        def all_here() -> bool:
+            fleet.check_alive()
+            scraper.look()
+            return scraper.seen.connected == names
+
+        wait_until(all_here, f"these actors come back: {names}", said=lambda: str(scraper.seen))
+
+
+def check_summary(summary: dict[str, Any]) -> None:
+    """Checks the last books of a run.
+
+    Raises:
+        AssertionError: they do not balance.
+    """
+    ledger, actors = summary["ledger"], summary["actor_books"]
+    fates = ledger["trained"] + sum(ledger["dropped"].values()) + ledger["queued"] + sum(ledger["lost"].values())
+    assert ledger["received"] == fates, ledger
+    given_up = sum(actors["discarded"].values()) + sum(actors["dropped"].values())
+    assert summary["env_steps_taken"] == ledger["received"] + given_up + actors["outstanding"], summary
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()

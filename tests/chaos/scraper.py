@@ -1,0 +1,117 @@
+"""Looks at a run about once a second, as Prometheus and an operator would, and checks what it is shown."""
+
+from __future__ import annotations
+
+import threading
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+
+import grpc
+from rollcast.v1 import control_pb2
+
+from learner.operator import Operator
+from tests.chaos.counters import Counters, check_exposition, counters_of, parsed
+from tests.e2e.books import check_books
+
+PERIOD_SECONDS = 1.0
+ANSWER_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class Seen:
+    """What the looks came to.
+
+    Attributes:
+        statuses: answers of the ControlService.
+        scrapes: answers of /metrics.
+        unanswered: looks at a learner that was down, starting or stopped.
+        generations: in the order they were seen.
+        best_return: the highest mean return of 100 episodes.
+        last_return: the newest one.
+        connected: names of the actors whose streams are open now.
+        faults: what should never be.
+    """
+
+    statuses: int = 0
+    scrapes: int = 0
+    unanswered: int = 0
+    generations: list[int] = field(default_factory=list)
+    best_return: float = 0.0
+    last_return: float = 0.0
+    connected: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+
+class Scraper:
+    """Looks from a thread of its own, within a `with` block.
+
+    Args:
+        control: address of the ControlService.
+        http: address of the HTTP port.
+    """
+
+    def __init__(self, control: str, http: str) -> None:
+        self.seen = Seen()
+        self._operator = Operator(control)
+        self._url = f"http://{http}/metrics"
+        self._status_counters = Counters()
+        self._scraped_counters = Counters()
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="scraper", daemon=True)
+
+    def __enter__(self) -> Scraper:
+        """Begins."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Ends."""
+        self._stopped.set()
+        self._thread.join()
+        with self._lock, self._operator:
+            pass
+
+    def look(self) -> control_pb2.StatusResponse | None:
+        """Looks now; None if the learner does not answer."""
+        with self._lock:
+            self._look(self._scrape)
+            return self._look(self._ask)
+
+    def _run(self) -> None:
+        while not self._stopped.wait(PERIOD_SECONDS):
+            self.look()
+
+    def _look(self, at: object) -> control_pb2.StatusResponse | None:
+        try:
+            return at()  # type: ignore[operator, no-any-return]
+        except (grpc.RpcError, OSError):
+            self.seen.unanswered += 1
+        except AssertionError as error:
+            self.seen.faults.append(f"{time.monotonic():.1f}: {error}")
+        return None
+
+    def _ask(self) -> control_pb2.StatusResponse:
+        status = self._operator.status()
+        seen = self.seen
+        seen.statuses += 1
+        if not seen.generations or seen.generations[-1] != status.generation:
+            seen.generations.append(status.generation)
+        seen.connected = sorted(actor.actor_name for actor in status.actors if actor.connected)
+        for row in status.behaviors:
+            seen.last_return = row.mean_return_100
+            seen.best_return = max(seen.best_return, row.mean_return_100)
+        check_books(status)
+        self._status_counters.check(status.generation, counters_of(status))
+        return status
+
+    def _scrape(self) -> None:
+        with urllib.request.urlopen(self._url, timeout=ANSWER_SECONDS) as answer:  # noqa: S310 - our own
+            text = answer.read().decode()
+        if text:
+            self.seen.scrapes += 1
+            scraped = parsed(text)
+            check_exposition(scraped)
+            self._scraped_counters.check(scraped.generation, scraped.counters)

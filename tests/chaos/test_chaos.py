@@ -1,0 +1,34 @@
+"""Five minutes of faults: CartPole is solved, the books balance at every look, and nothing is left over."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.plan import FROZEN_SECONDS, RESTARTS, What, draw
+from tests.chaos.run import TARGET, carry_out
+
+SECONDS = 300.0
+
+
+@pytest.mark.timeout(3 * SECONDS)
+def test_a_run_amid_faults(tmp_path: Path) -> None:
+    """The learner is restarted ten times; actors are killed, stopped for a minute, replaced, added and removed."""
+    plan = draw(SECONDS, seed=1)
+    assert plan.count(*RESTARTS) == 10
+    assert plan.frozen_seconds == FROZEN_SECONDS > plan.lease_seconds
+    report = carry_out(plan, tmp_path, print)
+    assert report.seen.best_return >= TARGET
+    assert report.seen.generations == list(range(1, 12))
+    assert min(report.seen.statuses, report.seen.scrapes) >= SECONDS / 3, "it was looked at all the while"
+    assert report.events["thaw_actor"] == plan.count(What.FREEZE_ACTOR, What.REPLACE_ACTOR)
+
+
+def test_a_plan_is_drawn_by_its_seed() -> None:
+    """Equal seeds give equal plans, other seeds others; everything happens within the time, each stop ends within it."""
+    assert draw(SECONDS, 1) == draw(SECONDS, 1) != draw(SECONDS, 2)
+    for seed in range(50):
+        plan = draw(SECONDS, seed)
+        assert plan.count(*RESTARTS) == 10
+        for event in plan.events:
+            lasts = FROZEN_SECONDS if event.what in {What.FREEZE_ACTOR, What.REPLACE_ACTOR} else 0.0
+            assert 0 < event.at_seconds < SECONDS - lasts

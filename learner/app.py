@@ -185,7 +185,7 @@ class Learner:
                 return await self._serve(server)
             finally:
                 await server.stop()
-                await site.stop()
+                await site.stop(in_a_hurry=self._stopping.hurry.is_set())
                 remove_addresses(self._folder.path)
 
     async def _serve(self, server: LearnerServer) -> int:

@@ -7,6 +7,8 @@ import hashlib
 import re
 from importlib import resources
 
+import pytest
+
 from learner.observe.history import COLUMNS
 from learner.web.page import content_policy, load_page
 
@@ -68,3 +70,33 @@ def test_everything_that_can_be_used_has_a_name() -> None:
     assert [name for name in named if f'id="{name}"' not in TEXT] == []
     identifiers = re.findall(r"\sid=\"([\w-]+)\"", TEXT)
     assert len(identifiers) == len(set(identifiers))
+
+
+def luminance(color: str) -> float:
+    """Returns the relative luminance of ``#rrggbb`` (WCAG 2.2)."""
+    parts = [int(color[index : index + 2], 16) / 255 for index in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    """Returns the contrast ratio of two colors (WCAG 2.2), 1 to 21."""
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("theme", [":root", ':root[data-theme="dark"]'])
+def test_every_text_stands_out(theme: str) -> None:
+    """In both looks each color of text has the contrast that small text needs, 4.5, and each curve 3."""
+    (block,) = re.findall(rf"^{re.escape(theme)} {{(.*?)^}}", TEXT, flags=re.DOTALL | re.MULTILINE)
+    colors = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})\b", block))
+    texts = [(text, back) for text in ("text", "soft", "faint") for back in ("page", "card")]
+    texts += [(name, "card") for name in ("good", "warn", "bad", "calm")] + [
+        ("accent-text", "accent"),
+        ("soft", "raised"),
+    ]
+    texts += [(name, f"{name}-back") for name in ("good", "warn", "bad", "calm")]
+    weak = {pair: contrast(colors[pair[0]], colors[pair[1]]) for pair in texts}
+    assert {pair: ratio for pair, ratio in weak.items() if ratio < 4.5} == {}
+    curves = {name: contrast(colors[name], colors["card"]) for name in ("curve", "trained", "dropped", "lost")}
+    assert {name: ratio for name, ratio in curves.items() if ratio < 3.0} == {}

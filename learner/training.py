@@ -62,6 +62,7 @@ class TrainerFactory:
         self._seed = seed
         self._device = device
         self._writers = tuple(writers)
+        metrics.declare_stats_writers(self._writers)
         self._is_resumed = folder.resuming
 
     def build(self, behavior: Behavior) -> Trainer:
@@ -70,7 +71,7 @@ class TrainerFactory:
         Raises:
             UserError: its settings, or the saved state, do not fit.
         """
-        stats = StatsReporter(behavior.name, self._writers)
+        stats = StatsReporter(behavior.name, self._writers, on_failure=self._metrics.stats_writer_failed)
         network = behavior.settings.network_settings
         context = TrainerContext(
             behavior=behavior,

@@ -104,12 +104,18 @@ class StatsReporter:
     Args:
         category: the behavior's name.
         writers: where summaries go.
+        on_failure: told of a writer each time that it fails.
         clock: monotonic seconds.
     """
 
     def __init__(
-        self, category: str, writers: Sequence[StatsWriter] = (), clock: Callable[[], float] = time.monotonic
+        self,
+        category: str,
+        writers: Sequence[StatsWriter] = (),
+        clock: Callable[[], float] = time.monotonic,
+        on_failure: Callable[[StatsWriter], object] | None = None,
     ) -> None:
+        self._on_failure = on_failure
         self.category = category
         self._writers = list(writers)
         self._failing: dict[int, bool] = {}  # places in _writers; whether it was told
@@ -188,6 +194,8 @@ class StatsReporter:
                     log.info("stats_written_again", writer=type(writer).__name__, category=self.category)
 
     def _note_failure(self, place: int, error: Exception) -> None:
+        if self._on_failure is not None:
+            self._on_failure(self._writers[place])
         if place in self._failing:
             return
         # A disk at its edge takes one thing and refuses the next.

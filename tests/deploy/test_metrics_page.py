@@ -53,6 +53,7 @@ def learner_text() -> bytes:
     metrics = LearnerMetrics()
     metrics.set_build("0.1.0", "abc", 1)
     metrics.behavior("A")
+    metrics.declare_stats_writers([object()])
     metrics.calls.declare(UNARY, "a.B", ["C"])
     metrics.calls.declare(BIDI_STREAM, "a.B", ["D"])
     behavior = dataclasses.replace(BehaviorNumbers.empty("A"), mean_return=1.0)

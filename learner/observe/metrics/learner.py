@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
 
 from prometheus_client import Counter, Gauge, GCCollector, Histogram, ProcessCollector
 from prometheus_client.registry import CollectorRegistry
@@ -33,9 +32,6 @@ from learner.observe.metrics.values import (
     SEND_OUTCOMES,
     WAIT_SECONDS,
 )
-
-STATS_WRITERS: Final = ("tensorboard",)
-
 
 class SessionMetrics:
     """Openings, declarations and ends of sessions.
@@ -131,7 +127,6 @@ class LearnerMetrics:
         registry: where all is read.
         sessions, intake, policies, checkpoints, holds, calls: the parts.
         loop_lag: how much too late the event loop was.
-        stats_writer_failures: writers that were dropped, by name.
     """
 
     def __init__(
@@ -147,8 +142,8 @@ class LearnerMetrics:
         self.holds = HoldClock(registry)
         self.calls = ServerCallMetrics(registry)
         self.loop_lag = _histogram(registry, "event_loop_lag_seconds", "How late a timer rang.", LOOP_LAG_SECONDS)
-        self.stats_writer_failures = _by(
-            registry, "stats_writer_failures", "Writers of statistics that were dropped.", "writer", STATS_WRITERS
+        self._writer_failures = Counter(
+            f"{PREFIX}stats_writer_failures", "Failures to write statistics.", ("writer",), registry=registry
         )
         self._errors = _by(registry, "errors", "Errors answered to actors and operators.", "reason", ERROR_REASONS)
         self._build = Gauge(f"{PREFIX}build_info", "What runs.", ("version", "revision", "protocol"), registry=registry)
@@ -162,6 +157,15 @@ class LearnerMetrics:
         if found is None:
             found = self._behaviors.setdefault(name, BehaviorMetrics(self._families, name))
         return found
+
+    def declare_stats_writers(self, writers: Iterable[object]) -> None:
+        """Makes the series of the writers that a run has."""
+        for writer in writers:
+            self._writer_failures.labels(_writer_name(writer))
+
+    def stats_writer_failed(self, writer: object) -> None:
+        """Counts a failure of a writer."""
+        self._writer_failures.labels(_writer_name(writer)).inc()
 
     def last_update(self, name: str) -> Mapping[str, float]:
         """Returns what the last update of a behavior came to, by the names of `learner.observe.history.COLUMNS`."""
@@ -193,6 +197,11 @@ class LearnerMetrics:
     def exposition(self) -> bytes:
         """Returns everything in Prometheus' text format (`learner.observe.metrics.exposition.CONTENT_TYPE`)."""
         return exposition(self.registry)
+
+
+def _writer_name(writer: object) -> str:
+    """Returns ``tensorboard`` for a TensorBoardWriter. The run file names the writers, so there are few."""
+    return type(writer).__name__.removesuffix("Writer").lower()
 
 
 def unobserved() -> BehaviorMetrics:

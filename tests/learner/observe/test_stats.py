@@ -194,3 +194,14 @@ def test_threads_lose_nothing() -> None:
         counts += [summary.count for summary in stats.write_stats(0).values()]
     counts += [summary.count for summary in stats.write_stats(0).values()]
     assert sum(counts) == 20_000
+
+
+def test_whoever_counts_hears_of_each_failure() -> None:
+    """A writer that fails is told of once in the log, and each time to whoever counts."""
+    failed: list[object] = []
+    writer = FullDisk()
+    stats = StatsReporter("A", [writer], on_failure=failed.append)
+    for step in range(4):
+        stats.add_stat("Losses/Policy Loss", 1.0)
+        stats.write_stats(step)
+    assert failed == [writer] * 3

@@ -364,3 +364,16 @@ def test_the_text_travels_over_http(serve: Callable[[Callable[[], bytes], str], 
     with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 - our own
         body = answer.read()
     assert samples(body)["rollcast_learner_chunks_received_total", ()] == 7
+
+
+class CsvWriter:
+    """A writer of this name."""
+
+
+def test_writers_are_told_apart_by_their_kind() -> None:
+    """The series of a run's writers are there before one fails."""
+    metrics, writer = LearnerMetrics(), CsvWriter()
+    metrics.declare_stats_writers([writer])
+    assert value(metrics, "stats_writer_failures_total", writer="csv") == 0
+    metrics.stats_writer_failed(writer)
+    assert value(metrics, "stats_writer_failures_total", writer="csv") == 1

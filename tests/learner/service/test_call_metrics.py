@@ -1,0 +1,181 @@
+"""What the service counts: calls with their codes, sessions by outcome, chunks by what became of them."""
+
+from __future__ import annotations
+
+import grpc
+import numpy as np
+from rollcast.trajectories import encode_chunk
+from rollcast.v1 import control_pb2, control_pb2_grpc
+
+from learner.ingest.queue import HoldReason
+from tests.learner.service.harness import Actor, Learner, async_test, eventually, failure, read_policy, running
+from tests.learner.service.samples import make_chunk, make_options, make_policy, make_spec
+
+PREFIX = "rollcast_learner_"
+
+
+def handled(learner: Learner, kind: str, service: str, method: str, code: str) -> float:
+    """Returns how many calls of a method ended with a code."""
+    labels = {"grpc_type": kind, "grpc_service": f"rollcast.v1.{service}", "grpc_method": method, "grpc_code": code}
+    return learner.metric("grpc_server_handled_total", **labels)
+
+
+def messages(learner: Learner, direction: str, kind: str, service: str, method: str) -> float:
+    """Returns how many messages a method received or sent."""
+    labels = {"grpc_type": kind, "grpc_service": f"rollcast.v1.{service}", "grpc_method": method}
+    return learner.metric(f"grpc_server_msg_{direction}_total", **labels)
+
+
+@async_test
+async def test_methods_are_there_before_anybody_calls() -> None:
+    """Every method of both addresses has its series, with every code, at zero."""
+    async with running() as learner:
+        for kind, service, method in (
+            ("unary", "SessionService", "OpenSession"),
+            ("unary", "ControlService", "Status"),
+            ("bidi_stream", "TrajectoryService", "Upload"),
+            ("server_stream", "PolicyService", "Subscribe"),
+        ):
+            for code in ("OK", "Canceled", "InvalidArgument", "Internal"):
+                assert handled(learner, kind, service, method, code) == 0
+
+
+@async_test
+async def test_unary_calls_count_with_their_codes() -> None:
+    """A good answer is OK, a refusal has its code, and both have a duration and an error's reason is counted."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        await actor.open()
+        assert (await failure(actor.open(protocol_revision=0))).reason == "PROTOCOL_TOO_OLD"
+        assert handled(learner, "unary", "SessionService", "OpenSession", "OK") == 1
+        assert handled(learner, "unary", "SessionService", "OpenSession", "FailedPrecondition") == 1
+        labels = {"grpc_service": "rollcast.v1.SessionService", "grpc_method": "OpenSession", "grpc_type": "unary"}
+        assert learner.metric("grpc_server_started_total", **labels) == 2
+        assert learner.metric("grpc_server_handling_seconds_count", **labels) == 2
+        assert messages(learner, "received", "unary", "SessionService", "OpenSession") == 2
+        assert messages(learner, "sent", "unary", "SessionService", "OpenSession") == 1
+        assert learner.metric(f"{PREFIX}errors_total", reason="protocol_too_old") == 1
+
+
+@async_test
+async def test_operators_count_too() -> None:
+    """The control address is part of the same server to whoever watches it."""
+    async with running() as learner:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{learner.server.control_port}") as channel:
+            stub = control_pb2_grpc.ControlServiceStub(channel)
+            await stub.Status(control_pb2.StatusRequest())
+        assert handled(learner, "unary", "ControlService", "Status", "OK") == 1
+
+
+@async_test
+async def test_streams_count_their_messages_and_ends() -> None:
+    """An upload counts what comes and goes; it ends OK when the actor half-closes, and cancelled when it vanishes."""
+    async with running() as learner:
+        port = learner.server.port
+        async with Actor(port, "polite") as actor:
+            upload = await actor.join()
+            for sequence in (1, 2, 3):
+                await upload.send(make_chunk(2, sequence=sequence))
+            await upload.ack(3)
+            await upload.finish()
+            await eventually(lambda: handled(learner, "bidi_stream", "TrajectoryService", "Upload", "OK") == 1)
+            assert messages(learner, "received", "bidi_stream", "TrajectoryService", "Upload") == 4
+            assert messages(learner, "sent", "bidi_stream", "TrajectoryService", "Upload") >= 2
+        async with Actor(port, "rude") as actor:
+            upload = await actor.join()
+            upload.call.cancel()
+            await eventually(lambda: handled(learner, "bidi_stream", "TrajectoryService", "Upload", "Canceled") == 1)
+
+
+@async_test
+async def test_a_stream_that_fails_counts_its_reason() -> None:
+    """A malformed chunk ends the stream with its code, and counts as a rejected chunk and as an error."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        upload = await actor.join()
+        message = encode_chunk(make_chunk(2))
+        message.behavior_index = 7
+        await upload.send_message(message)
+        assert (await upload.failure()).reason == "MALFORMED_CHUNK"
+        await eventually(lambda: handled(learner, "bidi_stream", "TrajectoryService", "Upload", "InvalidArgument") == 1)
+        assert learner.metric(f"{PREFIX}chunks_rejected_total", reason="malformed") == 1
+        assert learner.metric(f"{PREFIX}errors_total", reason="malformed_chunk") == 1
+
+
+@async_test
+async def test_sessions_count_by_outcome() -> None:
+    """New, resumed, one too many, refused: every attempt counts once."""
+    async with running(make_options(max_sessions=1)) as learner:
+        port = learner.server.port
+
+        def opened(outcome: str) -> float:
+            return learner.metric(f"{PREFIX}sessions_opened_total", outcome=outcome)
+
+        async with Actor(port, "a") as actor, Actor(port, "b") as other:
+            response = await actor.open()
+            await actor.declare()
+            assert (await failure(other.open())).reason == "TOO_MANY_SESSIONS"
+            assert (await failure(actor.open(instance_id="none"))).reason == "BAD_REQUEST"
+            resume = {"session_id": response.session_id, "epoch": 1, "generation": 1}
+            await actor.open(resume=resume)
+            assert (await failure(other.open(resume=resume))).reason == "SESSION_FENCED"
+            assert (await failure(actor.declare(make_spec(size=9)))).reason == "SPEC_MISMATCH"
+            await actor.close()
+        outcomes = {outcome: opened(outcome) for outcome in ("ok", "full", "refused", "resumed", "fenced")}
+        assert outcomes == {"ok": 1, "full": 1, "refused": 1, "resumed": 1, "fenced": 1}
+        assert learner.metric(f"{PREFIX}declarations_total", outcome="ok") == 1
+        assert learner.metric(f"{PREFIX}declarations_total", outcome="refused") == 1
+        assert learner.metric(f"{PREFIX}sessions_closed_total") == 1
+
+
+@async_test
+async def test_chunks_count_by_what_became_of_them() -> None:
+    """Queued, refused, duplicate: sizes and settlement times with them."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        upload = await actor.join()
+        good = make_chunk(3, sequence=1)
+        bad = make_chunk(2, sequence=2)
+        bad.columns["obs/state"] = np.full_like(bad.columns["obs/state"], np.nan)
+        for chunk in (good, bad, good):
+            await upload.send(chunk)
+        await eventually(lambda: learner.metric(f"{PREFIX}chunks_duplicate_total") == 1)
+        size = encode_chunk(good).ByteSize()
+        assert learner.metric(f"{PREFIX}chunks_received_total") == 3
+        assert learner.metric(f"{PREFIX}chunks_rejected_total", reason="not_finite") == 1
+        assert learner.metric(f"{PREFIX}received_wire_bytes_total") >= 2 * size
+        assert learner.metric(f"{PREFIX}received_decoded_bytes_total") > 0
+        assert learner.metric(f"{PREFIX}chunk_bytes_bucket", le="4096.0") == 3
+        assert learner.metric(f"{PREFIX}ack_seconds_count") == 2
+
+
+@async_test
+async def test_policies_count_as_they_are_sent() -> None:
+    """Every version that a subscriber gets counts once, with its bytes; assignments do not."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        await actor.open()
+        await actor.declare()
+        call = actor.subscribe()
+        _, payload = await read_policy(call)
+        learner.store.publish(make_policy(1))
+        await read_policy(call)
+        await eventually(lambda: learner.metric(f"{PREFIX}policy_sends_total", outcome="ok") == 2)
+        assert learner.metric(f"{PREFIX}policy_sent_bytes_total") > 2 * len(payload)
+        call.cancel()
+
+
+@async_test
+async def test_holds_of_the_run_count_their_time() -> None:
+    """A pause and the farewell show while they hold."""
+    async with running() as learner:
+        learner.server.set_hold(HoldReason.PAUSED, active=True)
+        await eventually(lambda: learner.metric(f"{PREFIX}held", reason="paused") == 1)
+        learner.server.set_hold(HoldReason.PAUSED, active=False)
+        await eventually(lambda: learner.metric(f"{PREFIX}held", reason="paused") == 0)
+        assert learner.metric(f"{PREFIX}held_seconds_total", reason="paused") > 0
+        await learner.server.drain(final=True, seconds=0.1)
+        assert learner.metric(f"{PREFIX}held", reason="draining") == 1
+
+
+@async_test
+async def test_the_event_loop_is_watched() -> None:
+    """How late the service's timer rings is noted with each tick."""
+    async with running(make_options(lease_seconds=0.2)) as learner:
+        await eventually(lambda: learner.metric(f"{PREFIX}event_loop_lag_seconds_count") > 1)

@@ -81,6 +81,7 @@ class RunRecord:
         self._news: dict[str, TrainerNews] = {}
         self._actors: dict[str, str] = {}
         self._paused = False
+        self._told_state: RunState | None = None
         self._failed_steps: dict[str, int] = {}
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
@@ -205,7 +206,8 @@ class RunRecord:
             except Exception as error:  # a record never ends a run
                 if self._throttle.admit("look") is not None:
                     log.error("record_failed", exc_info=error)
-            if time.monotonic() - progress_at >= PROGRESS_SECONDS:
+                continue
+            if time.monotonic() - progress_at >= PROGRESS_SECONDS or self._view().state is not self._told_state:
                 progress_at = time.monotonic()
                 self._write_progress()
 
@@ -244,7 +246,9 @@ class RunRecord:
 
     def _write_progress(self, **instead: str) -> None:
         try:
-            document = progress_document(self._view(), dict(self._best), time.time())
+            view = self._view()
+            self._told_state = view.state
+            document = progress_document(view, dict(self._best), time.time())
             write_progress(self._folder, document | instead)
         except WriteFailed as error:
             if self._throttle.admit("progress") is not None:

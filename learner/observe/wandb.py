@@ -17,6 +17,7 @@ from learner.observe.stats import HIDDEN_KEYS, Aggregation, StatSummary
 from learner.observe.text import printable
 
 HISTOGRAM_BINS = 30
+LARGEST_DRAWN = float(np.finfo(np.float32).max)
 _ID_FILE = "wandb_id"
 _DEFAULT_PROJECT = "rollcast"
 
@@ -79,7 +80,8 @@ class WandbWriter:
                 continue
             values[f"{category}/{key}"] = summary.value
             if summary.aggregation is Aggregation.HISTOGRAM and summary.values.size:
-                counted = np.histogram(summary.values, bins=HISTOGRAM_BINS)
+                drawn = np.clip(summary.values, -LARGEST_DRAWN, LARGEST_DRAWN)
+                counted = np.histogram(drawn, bins=HISTOGRAM_BINS)
                 values[f"{category}/{key}_hist"] = self._wandb.Histogram(np_histogram=counted)
         self._run.log(values)
 

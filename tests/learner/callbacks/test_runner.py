@@ -1,0 +1,139 @@
+"""A callback in its thread: nothing it does reaches the training."""
+
+import threading
+from pathlib import Path
+from typing import NoReturn
+
+from structlog.testing import capture_logs
+
+from learner.callbacks.base import Callback, CheckpointSaved, PolicyUpdated, RunEnded, RunStarted
+from learner.callbacks.runner import MAX_FAILURES, MAX_WAITING, CallbackRunner
+
+END = RunEnded("signal", "", Path("run"))
+SECONDS = 60.0
+
+
+def update(version: int) -> PolicyUpdated:
+    """Returns an update."""
+    return PolicyUpdated("Walker", version, 100 * version, version, 1.0, 0.0, 0.0)
+
+
+class Listener(Callback):
+    """Remembers what it hears, and in which thread."""
+
+    def __init__(self) -> None:
+        self.heard: list[object] = []
+        self.threads: set[str] = set()
+
+    def on_update(self, event: PolicyUpdated) -> None:
+        """Notes it."""
+        self.heard.append(event.version)
+        self.threads.add(threading.current_thread().name)
+
+    def on_end(self, event: RunEnded) -> None:
+        """Notes it."""
+        self.heard.append(event.reason)
+
+
+def test_everything_is_heard_in_order_and_in_one_thread() -> None:
+    """Updates one after another, then the end, all in the callback's own thread."""
+    listener = Listener()
+    runner = CallbackRunner("mine", listener)
+    for version in range(100):
+        runner.tell(update(version))
+    runner.end(END, SECONDS)
+    assert listener.heard == [*range(100), "signal"]
+    assert listener.threads == {"callback mine"}
+
+
+def test_any_object_with_one_method_will_do() -> None:
+    """What it has no method for is not kept for it."""
+
+    class Ends:
+        def __init__(self) -> None:
+            self.ends = 0
+
+        def on_end(self, _event: RunEnded) -> None:
+            self.ends += 1
+
+    callback = Ends()
+    runner = CallbackRunner("ends", callback)
+    runner.tell(update(1))
+    assert not runner.hears(PolicyUpdated)
+    runner.end(END, SECONDS)
+    assert (callback.ends, runner.failures) == (1, 0)
+
+
+def test_a_callback_that_raises_is_told_of_once_and_switched_off() -> None:
+    """One line with the traceback, one that it is off; sys.exit in it is a failure like any other."""
+
+    class Raises:
+        calls = 0
+
+        def on_update(self, _event: PolicyUpdated) -> NoReturn:
+            self.calls += 1
+            raise SystemExit(3) if self.calls == 2 else ValueError("bad")
+
+    callback = Raises()
+    with capture_logs() as logs:
+        runner = CallbackRunner("raises", callback)
+        for version in range(2 * MAX_FAILURES):
+            runner.tell(update(version))
+        runner.end(END, SECONDS)
+    assert (callback.calls, runner.failures, runner.is_off) == (MAX_FAILURES, MAX_FAILURES, True)
+    assert [line["event"] for line in logs if line["log_level"] == "error"] == [
+        "callback_failed",
+        "callback_switched_off",
+    ]
+
+
+def test_failures_that_are_not_in_a_row_switch_nothing_off() -> None:
+    """A callback that fails now and then goes on."""
+
+    class Sometimes:
+        heard = 0
+
+        def on_update(self, event: PolicyUpdated) -> None:
+            self.heard += 1
+            if event.version % 2:
+                raise ValueError("bad")
+
+    callback = Sometimes()
+    with capture_logs():
+        runner = CallbackRunner("sometimes", callback)
+        for version in range(6 * MAX_FAILURES):
+            runner.tell(update(version))
+        runner.end(END, SECONDS)
+    assert (callback.heard, runner.failures, runner.is_off) == (6 * MAX_FAILURES, 3 * MAX_FAILURES, False)
+
+
+def test_a_callback_that_hangs_stalls_nobody() -> None:
+    """Telling it returns at once, what waits is bounded, the newest is kept, and the end does not wait for ever."""
+    go_on, begun = threading.Event(), threading.Event()
+
+    class Hangs(Listener):
+        def on_start(self, _event: RunStarted) -> None:
+            begun.set()
+            go_on.wait(SECONDS)
+
+    callback = Hangs()
+    runner = CallbackRunner("hangs", callback)
+    runner.tell(RunStarted("run", Path("run"), 1, False, 3, "127.0.0.1:1"))
+    assert begun.wait(SECONDS)
+    for version in range(MAX_WAITING + 10):
+        runner.tell(update(version))
+    assert runner.missed == 10
+    with capture_logs() as logs:
+        runner.end(END, 0.01)
+    assert [line["event"] for line in logs] == ["callback_not_over"]
+    go_on.set()
+    runner.end(END, SECONDS)
+    assert callback.heard[-3:] == [MAX_WAITING + 9, "signal", "signal"]
+
+
+def test_the_base_hears_everything_and_does_nothing() -> None:
+    """Whoever derives from it overrides what is wanted, and no more."""
+    runner = CallbackRunner("base", Callback())
+    runner.tell(CheckpointSaved("Walker", 5, Path("a.pt")))
+    runner.end(END, SECONDS)
+    assert runner.failures == 0

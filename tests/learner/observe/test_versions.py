@@ -1,0 +1,49 @@
+"""What a run was made with."""
+
+import platform
+import shutil
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from learner.observe.versions import main_versions, versions
+
+
+def test_what_matters_is_named() -> None:
+    """Python, torch, Rollcast, every package, and the machine."""
+    found = versions()
+    assert (found["python"], found["torch"]) == (platform.python_version(), version("torch"))
+    assert found["packages"]["numpy"] == version("numpy")
+    assert found["rollcast"] == main_versions()["rollcast"] == version("rollcast")
+    assert found["platform"] == platform.platform()
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """Runs git as a person who has set up nothing."""
+    program = shutil.which("git")
+    assert program is not None
+    who = ["-c", "user.name=a", "-c", "user.email=a@localhost"]
+    done = subprocess.run([program, "-C", folder, *who, *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_the_revision_of_the_users_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commit of the folder the learner was started in, and whether files differ from it."""
+    monkeypatch.chdir(tmp_path)
+    assert versions()["git"]["started_in"] is None
+    git(tmp_path, "init", "--quiet")
+    (tmp_path / "corridor.py").write_text("1")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "--quiet", "-m", "first")
+    revision = git(tmp_path, "rev-parse", "HEAD")
+    assert versions()["git"]["started_in"] == {"revision": revision, "is_changed": False}
+    (tmp_path / "corridor.py").write_text("2")
+    assert versions()["git"]["started_in"] == {"revision": revision, "is_changed": True}
+
+
+def test_without_git(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without git has runs without revisions."""
+    monkeypatch.setenv("PATH", "")
+    assert versions()["git"] == {"rollcast": None, "started_in": None}

@@ -18,6 +18,8 @@ PHONE = (390, 844)
 HOSTILE = '<img src=x onerror="window.pwned=1">'
 Picture = Callable[[str], Path]
 
+pytestmark = pytest.mark.timeout(300)  # a browser, a learner and its actors share few cores
+
 
 def name_of(index: int) -> str:
     """Most are called what actors are called."""

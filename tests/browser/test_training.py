@@ -20,6 +20,8 @@ LOOK_MS = 1500
 ENTER, TAB, ESCAPE, LEFT = "\ue007", "\ue004", "\ue00c", "\ue012"
 Picture = Callable[[str], Path]
 
+pytestmark = pytest.mark.timeout(300)  # a browser, a learner and its actors share few cores
+
 
 def start(processes: Processes, *arguments: str, actors: int = 2) -> LearnerProcess:
     """Starts a learner and its actors, and waits for the third version."""

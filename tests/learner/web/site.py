@@ -108,6 +108,7 @@ class Site:
 
     server: WebServer
     hooks: Hooks
+    loop: asyncio.AbstractEventLoop
 
     @property
     def port(self) -> int:
@@ -138,7 +139,7 @@ def serving(hooks: Hooks | None = None, *, address: str = "127.0.0.1:0", **setti
     thread.start()
     try:
         asyncio.run_coroutine_threadsafe(server.start(), loop).result(SECONDS)
-        yield Site(server, hooks)
+        yield Site(server, hooks, loop)
     finally:
         asyncio.run_coroutine_threadsafe(server.stop(), loop).result(SECONDS)
         asyncio.run_coroutine_threadsafe(loop.shutdown_default_executor(), loop).result(SECONDS)

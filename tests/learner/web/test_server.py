@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import time
@@ -72,6 +73,27 @@ def test_it_stops_with_open_connections() -> None:
         assert everything(idle) == b""
     with pytest.raises(OSError, match="refused"):
         connect(site)
+
+
+def test_an_open_page_has_a_last_look() -> None:
+    """What looked a moment ago is waited for, so that it can tell an end from a loss; what never looked is not."""
+    with serving() as site:
+        farewell = asyncio.run_coroutine_threadsafe(site.server.farewell(), site.loop)
+        farewell.result(SECONDS)
+        assert site.hooks.views == 0
+        site.ask("/api/status")
+        farewell = asyncio.run_coroutine_threadsafe(site.server.farewell(), site.loop)
+        while not farewell.done():
+            site.ask("/api/status")
+        assert site.hooks.views == 2, "the last look is a fresh one"
+
+
+def test_a_page_that_was_closed_keeps_nobody_waiting() -> None:
+    """The wait for a last look ends by itself."""
+    with serving() as site:
+        site.ask("/api/status")
+        asyncio.run_coroutine_threadsafe(site.server.farewell(), site.loop).result(SECONDS)
+        assert site.hooks.views == 1
 
 
 def test_more_connections_than_there_may_be() -> None:

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from learner.callbacks.base import CheckpointSaved, PolicyUpdated, RunEnded
+from learner.callbacks.loading import load_callbacks
+from learner.callbacks.runner import CallbackRunner
 from tests.architecture.tree import ROOT
 
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
@@ -74,11 +77,34 @@ def test_commands_of_the_readme_exist() -> None:
             assert re.search(rf"{flag}\b", helps[command, verb]), f"rollcast-{command} {verb} does not know {flag}"
 
 
+def python_of_the_readme(mark: str) -> str:
+    """Returns the one block of Python that contains a text."""
+    blocks = re.findall(r"```python\n(.*?)```", text_of("README.md"), flags=re.DOTALL)
+    (block,) = (block for block in blocks if mark in block)
+    return str(block)
+
+
+def test_the_callback_of_the_readme_keeps_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example of an own callback is found by its name, hears what a learner tells, and does what it says."""
+    (tmp_path / "keep_best.py").write_text(python_of_the_readme("class KeepBest"), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    ((name, callback),) = load_callbacks(["keep_best:KeepBest"])
+    runner = CallbackRunner(name, callback)
+    for step, mean_return in ((1, None), (2, 5.0), (3, 4.0)):
+        path = tmp_path / f"Walker-{step}.pt"
+        path.write_text(str(mean_return))
+        runner.tell(PolicyUpdated("Walker", step, step, step, mean_return, 0.0, 0.0))
+        runner.tell(CheckpointSaved("Walker", step, path))
+        runner.tell(CheckpointSaved("", step, tmp_path / "run_state.pt"))
+    runner.end(RunEnded("signal", "", tmp_path), 60.0)
+    assert (tmp_path / "best.pt").read_text() == "5.0"
+    assert runner.failures == 0
+
+
 def test_the_corridor_of_the_readme_is_an_environment(tmp_path: Path) -> None:
     """The example of an own environment runs as it is printed, and its goal can be reached."""
-    blocks = re.findall(r"```python\n(.*?)```", text_of("README.md"), flags=re.DOTALL)
-    assert len(blocks) == 1
-    (tmp_path / "corridor.py").write_text(blocks[0], encoding="utf-8")
+    (tmp_path / "corridor.py").write_text(python_of_the_readme("class Corridor"), encoding="utf-8")
     program = (
         "import corridor\nenv = corridor.Corridor()\nenv.reset(seed=1)\n"
         "ends = [env.step(1)[2] for _ in range(10)]\nassert ends == [False] * 9 + [True], ends\n"

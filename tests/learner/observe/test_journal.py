@@ -32,7 +32,12 @@ def test_events_of_all_starts_follow_each_other(tmp_path: Path) -> None:
 def test_threads_share_it(tmp_path: Path) -> None:
     """Lines of several threads never mix."""
     journal = Journal(tmp_path, 1)
-    threads = [threading.Thread(target=lambda: [journal.note("x", n=n) for n in range(200)]) for _ in range(4)]
+
+    def note_many() -> None:
+        for number in range(200):
+            journal.note("x", number=number)
+
+    threads = [threading.Thread(target=note_many) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

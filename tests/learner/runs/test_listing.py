@@ -135,7 +135,7 @@ def test_no_content_of_a_file_is_an_error(tmp_path: Path, content: bytes) -> Non
 
 def test_no_kind_of_file_is_an_error(tmp_path: Path) -> None:
     """Pipes keep nobody waiting; folders and dead links in the place of files say nothing."""
-    makers: list[Any] = [os.mkfifo, os.mkdir, lambda path: os.symlink("nowhere", path)]
+    makers: list[Any] = [os.mkfifo, os.mkdir, lambda path: path.symlink_to("nowhere")]
     for number, make in enumerate(makers):
         folder = tmp_path / f"odd-{number}"
         folder.mkdir()

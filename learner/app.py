@@ -50,6 +50,7 @@ from learner.scrape import Scrape, ScrapeSources
 from learner.service.run_info import RunInfo
 from learner.service.server import LearnerServer, require_free
 from learner.settings import LoadedRun, split_address, unsupported
+from learner.settings.service import ServiceSettings
 from learner.shares import bottleneck_meter
 from learner.status_site import StatusSite, check_http, http_address_is_default
 from learner.stopping import Stop, Stopping
@@ -121,8 +122,7 @@ class Learner:
         self._behaviors = BehaviorTable(options, self._ledger)
         self._sessions = SessionTable(self._behaviors, self._ledger, generation=self._generation)
         self._store = PolicyStore()
-        self._metrics = LearnerMetrics(return_buckets=service.return_buckets or EPISODE_RETURN)
-        self._metrics.set_build(version("rollcast"), os.environ.get(REVISION_VARIABLE, "unknown"), PROTOCOL_REVISION)
+        self._metrics = _make_metrics(service)
         self._picture = Picture(
             self._behaviors, self._sessions, self._ledger, service, run_id=folder.run_id, generation=self._generation
         )
@@ -164,7 +164,6 @@ class Learner:
         self._control = RunControl(
             self._trainers, view=self.view, save=self._save, request_stop=self._stopping.ask_anywhere
         )
-        self._bottleneck = bottleneck_meter(self._sessions, self._behaviors)
         self._address = service.address
         self._http_falls_back = http_address_is_default(loaded)
 
@@ -274,10 +273,10 @@ class Learner:
 
     async def _watch(self, display: Display) -> None:
         """Looks after the run until something asks for its end."""
+        bottleneck = bottleneck_meter(self._sessions, self._behaviors)
         while not self._stopping.asked.is_set():
             self._picture.note_steps(is_paused=self._trainers.is_paused)
-            self._bottleneck.update(self._state(), self._trainers.busy_seconds)
-            self._picture.verdict = self._bottleneck.verdict
+            self._picture.verdict = bottleneck.update(self._state(), self._trainers.busy_seconds)
             limit = self._service.max_wall_seconds
             if limit is not None and self._picture.uptime_seconds >= limit:
                 self._stopping.ask("max_wall_seconds", final=True)
@@ -363,6 +362,12 @@ class Learner:
         elif self._service.log_format == "json":  # people read it once: the command prints it as its last line
             log.error("trainer_failed", error=error.message)
         self._stopping.ask_anywhere("trainer_failed", final=False, error=error)
+
+
+def _make_metrics(service: ServiceSettings) -> LearnerMetrics:
+    metrics = LearnerMetrics(return_buckets=service.return_buckets or EPISODE_RETURN)
+    metrics.set_build(version("rollcast"), os.environ.get(REVISION_VARIABLE, "unknown"), PROTOCOL_REVISION)
+    return metrics
 
 
 def _with_port(address: str, port: int) -> str:

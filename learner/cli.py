@@ -7,6 +7,7 @@ commands answer at once and work without torch.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import signal
 import sys
@@ -149,11 +150,25 @@ def _add_operator_command(parser: argparse.ArgumentParser, function: Callable[[a
     parser.add_argument("--results-dir", metavar="DIR", default="results", help="where run folders are")
     if function is _status:
         parser.add_argument("--json", action="store_true", help="print JSON")
+        parser.add_argument(
+            "--watch", nargs="?", const=2.0, type=_seconds, metavar="SECONDS", help="go on until Ctrl-C (every 2 s)"
+        )
     parser.set_defaults(run=function)
 
 
 _NOT_SETTINGS = frozenset({"command", "json", "run", "run_file", "set_items", "version"})
 _RESUME_WORDS = frozenset({"auto", "true", "false"})
+
+
+def _seconds(text: str) -> float:
+    """Reads the time between two looks; a mistyped one must neither flood the learner nor seem to hang."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0.1 <= seconds <= 3600.0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time between 0.1 and 3600 seconds")
+    return seconds
 
 
 def _resume_word(text: str) -> str:
@@ -215,11 +230,21 @@ def _operator(parsed: argparse.Namespace) -> Operator:
 
 
 def _status(parsed: argparse.Namespace) -> int:
-    from learner.operator import render_status, status_document
+    from learner.status_text import render_status, status_document
+    from learner.watching import watch
 
     with _operator(parsed) as operator:
-        status = operator.status()
-    print(status_document(status) if parsed.json else render_status(status, operator.page))
+
+        def shown() -> str:
+            status = operator.status()
+            if parsed.json:
+                return status_document(status, indent=2 if parsed.watch is None else None)
+            return render_status(status, operator.page)
+
+        if parsed.watch is None:
+            print(shown())
+        else:
+            watch(shown, parsed.watch, sys.stdout, separator="\n" if parsed.json else "\n\n")
     return ExitCode.OK
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import grpc
-from google.protobuf.json_format import MessageToDict
 from rollcast.channels import channel_options
 from rollcast.errors import WireError, from_rpc_error
 from rollcast.limits import MAX_CHUNK_BYTES
-from rollcast.v1 import control_pb2, control_pb2_grpc, session_pb2
+from rollcast.v1 import control_pb2, control_pb2_grpc
 
 from learner.exits import ExitCode, UserError
 from learner.observe.address import find_running, page_url
@@ -93,65 +90,3 @@ def _exit_code(cause: WireError) -> ExitCode:
     if cause.reason in _NOT_SAVED:
         return ExitCode.NOT_SAVED
     return ExitCode.PROTOCOL_MISMATCH if cause.code is grpc.StatusCode.UNIMPLEMENTED else ExitCode.UNREACHABLE
-
-
-def status_document(status: control_pb2.StatusResponse) -> str:
-    """Returns the state as JSON; zeros are written, so that every key is there."""
-    document = MessageToDict(status, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
-    return json.dumps(document, indent=2)
-
-
-def render_status(status: control_pb2.StatusResponse, page: str = "") -> str:
-    """Returns the state as text: the run, a block for each behavior, a line for each actor.
-
-    Args:
-        status: the state.
-        page: where the status page is, if that is known.
-    """
-    state = control_pb2.RunState.Name(status.state).removeprefix("RUN_STATE_").lower()
-    lines = [f"run {status.run_id}, generation {status.generation}: {state}, up {status.uptime_seconds:.0f} s"]
-    if page:
-        lines.append(f"page {page}")
-    for row in status.behaviors:
-        books = row.books
-        mean_return = f"{row.mean_return_100:.1f}" if row.HasField("mean_return_100") else "none yet"
-        lines += [
-            (
-                f"{row.behavior}: version {row.version}, {row.env_steps_taken} steps taken of {row.max_steps}, "
-                f"{row.env_steps_per_second:.0f} a second"
-            ),
-            f"  mean return {mean_return} of the last 100 of {row.episodes} episodes, lag {row.mean_lag:.2f}",
-            (
-                f"  received {books.received} = trained {books.trained} + dropped ({_reasons(books.dropped)}) + queued "
-                f"{books.queued} + lost ({_reasons(books.lost)}); duplicate {books.duplicate}; unknown sessions {books.unknown_sessions}"
-            ),
-        ]
-    names = [row.behavior for row in status.behaviors]
-    lines.extend(_actor_line(actor, names) for actor in status.actors)
-    if status.last_error:
-        lines.append(f"last error: {status.last_error}")
-    return "\n".join(lines)
-
-
-def _actor_line(actor: control_pb2.ActorStatus, names: Sequence[str]) -> str:
-    """Returns who the actor is, then for each behavior the version that acts and the actor's own books."""
-    link = "connected" if actor.connected else "away"
-    line = (
-        f"actor {actor.actor_index} {actor.actor_name}: {link}, seen {actor.last_seen_ms / 1000:.1f} s ago, "
-        f"{actor.env_steps_per_second:.0f} steps a second"
-    )
-    versions = {report.behavior_index: report.version for report in actor.policies}
-    books = {row.behavior_index: row for row in actor.books}
-    for index in sorted(versions.keys() | books.keys()):
-        line += f"; {names[index] if index < len(names) else index}: version {versions.get(index, 'none yet')}"
-        if index in books:
-            row = books[index]
-            line += (
-                f", produced {row.produced_steps} = acked {row.acked_steps} + unacked {row.unacked_steps} + open "
-                f"{row.open_steps} + discarded ({_reasons(row.discarded)}) + dropped ({_reasons(row.dropped)})"
-            )
-    return line
-
-
-def _reasons(counts: Iterable[session_pb2.ReasonCount]) -> str:
-    return ", ".join(f"{entry.reason} {entry.steps}" for entry in counts) or "none"

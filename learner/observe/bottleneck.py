@@ -97,8 +97,8 @@ class BottleneckMeter:
         self._since = self._due = clock()
         self._rate = WindowedRate(WINDOW_SECONDS, clock)
 
-    def update(self, state: RunState, busy_seconds: float) -> None:
-        """Takes a look, if it is time; call it often and from one thread.
+    def update(self, state: RunState, busy_seconds: float) -> Verdict:
+        """Takes a look, if it is time, and returns the newest verdict; call it often and from one thread.
 
         Args:
             state: what the learner does.
@@ -111,7 +111,7 @@ class BottleneckMeter:
             self._rate = WindowedRate(WINDOW_SECONDS, self._clock)
             self._restart()
         if now < self._due:
-            return
+            return self.verdict
         self._due = now + SAMPLE_SECONDS
         learner_busy = min(1.0, max(0.0, self._rate.update(busy_seconds)))
         if state is not RunState.TRAINING:
@@ -120,6 +120,7 @@ class BottleneckMeter:
             self.verdict = Verdict(learner_busy=learner_busy)
         else:
             self.verdict = judge(learner_busy, self._read_actors())
+        return self.verdict
 
 
 def judge(learner_busy: float, actors: ActorsSeen) -> Verdict:

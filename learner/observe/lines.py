@@ -51,6 +51,10 @@ def fields_for_machines(view: RunView, behavior: BehaviorView) -> dict[str, obje
         "queued_steps": behavior.queued_steps,
         "queued_bytes": behavior.queued_bytes,
         "log_prob_error_max": behavior.log_prob_error_max,
+        "bottleneck": view.verdict.name,
+        "learner_busy": round(view.verdict.learner_busy, 3),
+        "actor_busy": round(view.verdict.actor_busy, 3),
+        "network_share": round(view.verdict.network_share, 3),
         "ledger": behavior.books,
     }
 
@@ -72,6 +76,8 @@ def fields_for_people(view: RunView, behavior: BehaviorView) -> dict[str, object
     dropped = sum(behavior.books["dropped"].values())
     if dropped:
         fields["dropped"] = dropped
+    if view.verdict.name != "none":
+        fields["bottleneck"] = view.verdict.name
     if view.state is not RunState.TRAINING:
         fields["state"] = view.state.value
     return fields

@@ -12,11 +12,11 @@ from rich.text import Text
 
 from learner.observe import text
 from learner.observe.sparkline import History, sparkline
-from learner.observe.view import BehaviorView, RunState, RunView
+from learner.observe.view import BehaviorView, RunState, RunView, Verdict
 
 MAX_PANEL_CHARS = 110
 BAR_CHARS = 24
-FRAME_LINES = 6
+FRAME_LINES = 7
 BLOCK_LINES = 6
 FULL_QUEUE = 0.95
 """From here on the queue is shown as full: the trainer is the bottleneck."""
@@ -73,6 +73,8 @@ class PanelPicture:
         parts: list[RenderableType] = [_head(view)]
         if not view.behaviors:
             parts += [Text(), _invitation(view)]
+        if view.behaviors:
+            parts.append(_bottleneck(view.verdict))
         roomy = FRAME_LINES + BLOCK_LINES * len(view.behaviors) <= height_lines
         for behavior in view.behaviors:
             history = self._note(behavior)
@@ -129,6 +131,15 @@ def _head(view: RunView) -> Text:
         ("   ", ""),
         (actors, "" if view.actors else "yellow"),
     )
+
+
+def _bottleneck(verdict: Verdict) -> Text:
+    """Returns what holds the run back, with the three shares; or why nobody can say."""
+    if verdict.name == "none":
+        return _line(("bottleneck  ", "dim"), (verdict.text, "dim"))
+    shares = {"learner": verdict.learner_busy, "actors": verdict.actor_busy, "network": verdict.network_share}
+    figures = [part for name, share in shares.items() for part in ((f"   {name} ", "dim"), (f"{share:.0%}", ""))]
+    return _line(("bottleneck  ", "dim"), (verdict.name, "bold"), *figures)
 
 
 def _invitation(view: RunView) -> Text:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -75,13 +77,29 @@ def test_status_is_shown(run: Run) -> None:
     """`status` shows the run, its books and its actors, for people and as JSON; `healthcheck` says that it serves."""
     text, document, health = run.command("status"), run.command("status", "--json"), run.command("healthcheck")
     said = _said(text)
-    for expected in ("run run, generation 1: training", "CartPole: version", "received", "actor 0", "connected"):
+    for expected in ("run run, generation 1: training", "CartPole: version", "received", "round trip", "connected"):
         assert expected in said
     status = json.loads(_said(document))
     assert status["state"] == "RUN_STATE_TRAINING"
     assert {row["behavior"] for row in status["behaviors"]} == set(ENVIRONMENTS)
     assert {actor["actor_name"] for actor in status["actors"]} == set(ENVIRONMENTS)
     assert _said(health) == "serving\n"
+
+
+def test_status_is_watched(run: Run) -> None:
+    """`status --watch` shows one state after another until Ctrl-C, and soon what holds the run back."""
+    text, documents = run.command("status", "--watch", "0.2"), run.command("status", "--watch=0.2", "--json")
+    run.learner.wait_for(
+        lambda: re.search(r"^bottleneck: (learner|actor|network)-bound: ", text.out(), re.MULTILINE), "a verdict"
+    )
+    run.learner.wait_for(lambda: documents.out().count("\n") > 1, "a second look", documents)
+    for command in (text, documents):
+        command.signal(signal.SIGINT)
+        assert command.wait() == 0, command.said()
+        assert command.err() == ""
+    assert text.out().count("run run, generation 1: training") > 1
+    uptimes = [json.loads(line)["uptime_seconds"] for line in documents.out().splitlines()]
+    assert uptimes == sorted(set(uptimes))
 
 
 def test_pause_and_resume(run: Run) -> None:

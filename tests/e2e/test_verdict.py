@@ -57,6 +57,7 @@ def _only(processes: Processes, learner: LearnerProcess, name: str, env: str, ad
     actor = processes.actor(address, env, "--behavior", name, "--num-envs", "2", name=name)
     learner.wait_for(lambda: learner.behavior(name).env_steps_taken > 0, f"{name} is stepped", actor)
     learner.operator.pause()
+    _wait_for(learner, control_pb2.BOTTLENECK_UNSPECIFIED, actor)
     learner.operator.resume()
     yield actor
     actor.kill()

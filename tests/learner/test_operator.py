@@ -14,7 +14,8 @@ from rollcast.v1 import control_pb2, session_pb2
 
 from learner.exits import ExitCode, UserError
 from learner.observe.address import ADDRESS_FILE, BoundAddresses, write_addresses
-from learner.operator import Operator, render_status, status_document
+from learner.operator import Operator
+from learner.status_text import render_status, status_document
 from tests.learner.service.harness import Actor, Learner, async_test, running
 
 T = TypeVar("T")
@@ -51,7 +52,7 @@ async def test_status_names_the_actors() -> None:
         await actor.join()
         status = await call(learner, Operator.status)
         assert [entry.actor_name for entry in status.actors] == ["rig-7"]
-        assert "actor 0 rig-7: connected" in render_status(status)
+        assert "0  rig-7  connected" in render_status(status)
 
 
 @async_test
@@ -119,7 +120,7 @@ def test_no_address_is_found(results: Path) -> None:
 
 
 def make_status(**changes: Any) -> control_pb2.StatusResponse:
-    """A status with one behavior and one actor that went away."""
+    """A status with one behavior, an actor of an older release that went away, and one that is well."""
     count = session_pb2.ReasonCount
     books = control_pb2.LearnerBooks(
         received=10,
@@ -135,23 +136,36 @@ def make_status(**changes: Any) -> control_pb2.StatusResponse:
     )
     acts = session_pb2.PolicyReport(generation=4, version=2)
     actor = control_pb2.ActorStatus(actor_name="rig", actor_index=3, last_seen_ms=1500, books=[own], policies=[acts])
+    other = control_pb2.ActorStatus(
+        actor_name="second",
+        actor_index=10,
+        connected=True,
+        env_steps_per_second=1234.5,
+        credit_steps=4096,
+        wait_ratio=0.125,
+        waits_for="credit",
+        round_trip_seconds=0.0031,
+        lag_versions=0,
+    )
     state = {"run_id": "run", "generation": 4, "state": control_pb2.RUN_STATE_PAUSED, "uptime_seconds": 61.4}
-    return control_pb2.StatusResponse(behaviors=[row], actors=[actor], **{**state, **changes})
+    return control_pb2.StatusResponse(behaviors=[row], actors=[actor, other], **{**state, **changes})
 
 
 def test_status_as_text() -> None:
-    """People see the run, the books with every reason, and who is away; zeros where nothing is known say so."""
-    lines = render_status(make_status(last_error="the disk is full")).splitlines()
+    """People see the run, the verdict, the books with every reason, and who is away; what is not known is a dash."""
+    verdict = control_pb2.Verdict(bottleneck=control_pb2.BOTTLENECK_ACTORS, text="actor-bound: so it is")
+    lines = render_status(make_status(last_error="the disk is \x1b[2J full", verdict=verdict)).splitlines()
     assert lines == [
         "run run, generation 4: paused, up 61 s",
+        "bottleneck: actor-bound: so it is",
         "Walker: version 2, 11 steps taken of 50, 0 a second",
         "  mean return none yet of the last 100 of 0 episodes, lag 0.00",
         "  received 10 = trained 4 + dropped (stale 3) + queued 1 + lost (restart 2); duplicate 0; unknown sessions 1",
-        (
-            "actor 3 rig: away, seen 1.5 s ago, 0 steps a second; Walker: version 2, produced 12 = acked 5 + unacked 3 "
-            "+ open 2 + discarded (reset 2) + dropped (none)"
-        ),
-        "last error: the disk is full",
+        "actor  name    link        seen  steps/s  lag  credit  waits       round trip",
+        "    3  rig     away       1.5 s        0    -       0  -                    -",
+        ("       Walker: version 2, produced 12 = acked 5 + unacked 3 + open 2 + discarded (reset 2) + dropped (none)"),
+        "   10  second  connected  0.0 s    1,234    0   4,096  12% credit      3.1 ms",
+        "last error: the disk is \\x1b[2J full",
     ]
 
 

@@ -21,6 +21,7 @@ def test_a_line_for_people_says_what_matters() -> None:
     assert (first["steps"], first["rate"], first["return"]) == ("98304/200000", "4,123/s", "312.4/475")
     assert (first["queue"], first["version"], first["actors"], first["dropped"]) == ("50%", 24, 2, 96)
     assert first["state"] == "paused"
+    assert first["bottleneck"] == "learner"
     assert (second["behavior"], second["return"], second["queue"]) == ("New", "-", "0%")
     assert "dropped" not in second
 
@@ -37,6 +38,7 @@ def test_a_line_for_machines_holds_every_number() -> None:
         assert renamed.get(key, key) in line
     assert line["ledger"]["dropped"] == {"stale": 90, "bad_action": 6}
     assert line["mean_return_100"] is None
+    assert (line["bottleneck"], line["learner_busy"], line["actor_busy"]) == ("learner", 0.97, 0.12)
 
 
 def test_without_a_behavior_the_line_says_what_is_awaited() -> None:

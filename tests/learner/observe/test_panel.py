@@ -1,12 +1,13 @@
 """The panel's picture, as rich draws it."""
 
 import io
+from dataclasses import replace
 
 from rich.console import Console
 
 from learner.observe.panel import MAX_PANEL_CHARS, PanelPicture
 from learner.observe.sparkline import BARS
-from learner.observe.view import BehaviorView, RunState, RunView
+from learner.observe.view import BehaviorView, RunState, RunView, Verdict
 from tests.learner.observe.views import behavior, run_view
 
 
@@ -28,6 +29,7 @@ def test_the_panel_shows_the_run_and_each_behavior() -> None:
         "generation 3",
         "0:01:23",
         "2 actors",
+        "bottleneck  learner   learner 97%   actors 12%   network 3%",
         "CartPole",
         "98,304 / 200,000",
         "4,123/s",
@@ -42,6 +44,13 @@ def test_the_panel_shows_the_run_and_each_behavior() -> None:
     ):
         assert part in shown, f"{part} is missing in\n{shown}"
     assert "last error" not in shown
+
+
+def test_without_a_verdict_the_panel_says_why() -> None:
+    """While nothing can be said the reason takes the place of the figures; before the first behavior there is neither."""
+    silent = replace(run_view(behavior()), verdict=Verdict(text="the run is paused"))
+    assert "bottleneck  the run is paused" in draw(silent)
+    assert "bottleneck" not in draw(run_view())
 
 
 def test_the_return_leaves_a_trail() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import grpc
 from rollcast.errors import CheckpointFailed, NothingToSave
 from rollcast.v1 import control_pb2, session_pb2
 
+from learner.observe.view import BehaviorView, Verdict
 from tests.learner.service.harness import Actor, async_test, failure, operator, running
 from tests.learner.service.samples import make_chunk
 
@@ -27,6 +30,31 @@ async def test_status_shows_the_run_and_its_actors() -> None:
         assert (shown.books[0].produced_steps, shown.books[0].acked_steps) == (6, 4)
         assert shown.policies[0].version == 3
         assert shown.credit_steps == 9 - 6
+        assert not shown.HasField("wait_ratio")
+        assert not shown.HasField("round_trip_seconds")
+
+
+@async_test
+async def test_status_shows_where_the_time_goes() -> None:
+    """The verdict with its figures, and for each actor how long it waits, what for, its round trip and its lag."""
+    async with running() as learner, Actor(learner.server.port) as actor, operator(learner) as control:
+        await actor.join()
+        learner.hooks.view = replace(
+            learner.hooks.view,
+            behaviors=(BehaviorView("CartPole", version=5),),
+            verdict=Verdict("network", "network-bound: so it is", 0.1, 0.2, 0.7),
+        )
+        policy = session_pb2.PolicyReport(generation=1, version=3)
+        for wall in (1.0, 2.0):
+            times = session_pb2.ActorTimes(wall_seconds=wall, policy_seconds=wall / 4, round_trip_seconds=0.5)
+            await actor.renew(policies=[policy], times=times)
+        status = await control.Status(control_pb2.StatusRequest())
+        (shown,) = status.actors
+        assert (shown.wait_ratio, shown.waits_for, shown.round_trip_seconds) == (0.25, "policy", 0.5)
+        assert shown.lag_versions == 2
+        verdict = status.verdict
+        assert (verdict.bottleneck, verdict.text) == (control_pb2.BOTTLENECK_NETWORK, "network-bound: so it is")
+        assert (verdict.learner_busy_ratio, verdict.actor_busy_ratio, verdict.network_ratio) == (0.1, 0.2, 0.7)
 
 
 @async_test

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 
 import grpc
@@ -186,6 +187,35 @@ async def test_absurd_counters_are_refused() -> None:
         books = session_pb2.ActorBooks(behavior_index=0, produced_steps=2**64 - 1)
         assert (await failure(actor.renew(books=[books]))).reason == "BAD_REQUEST"
         assert learner.sessions.steps_taken(0) == 0
+
+
+@async_test
+async def test_times_are_kept_and_reports_are_asked_for() -> None:
+    """Each answer says when the next report is wanted; an actor that leaves its times out is not made to send them."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        await actor.open()
+        assert (await actor.renew()).report_ms == 2000
+        (session,) = learner.sessions.live()
+        assert session.times.reported_at is None
+        for wall, held in ((1.0, 0.0), (3.0, 0.5)):
+            await actor.renew(times=session_pb2.ActorTimes(wall_seconds=wall, hold_seconds=held))
+        assert (session.times.wait_share, session.times.waits_for) == (0.25, "hold")
+
+
+@pytest.mark.parametrize("seconds", [math.nan, -1.0, math.inf, 1e300])
+@async_test
+async def test_absurd_times_are_refused(seconds: float) -> None:
+    """Times that no clock can show are refused, with the books that came with them."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        await actor.open()
+        await actor.declare()
+        books = session_pb2.ActorBooks(produced_steps=5, unacked_steps=5)
+        for field in ("wall_seconds", "credit_seconds", "round_trip_seconds"):
+            times = session_pb2.ActorTimes(**{field: seconds})
+            refused = await failure(actor.renew(books=[books], times=times))
+            assert (refused.reason, refused.metadata["field"]) == ("BAD_REQUEST", f"times.{field}")
+        assert learner.sessions.steps_taken(0) == 0
+        assert learner.sessions.live()[0].times.reported_at is None
 
 
 @async_test

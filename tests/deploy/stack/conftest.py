@@ -72,9 +72,6 @@ def training(built: Stack) -> Iterator[Training]:
             built.wait_healthy("actor", 2)
             built.wait_healthy("prometheus")
             machine.wait_until(lambda: watcher.begin, "100 episodes", seconds=120, pause_seconds=0.2)
-            machine.wait_until(
-                lambda: watcher.last and watcher.last.has("episode_return_mean"), "a mean return", seconds=60
-            )
             machine.pause(TRAINING_SECONDS)
             yield Training(built, prometheus, watcher)
     finally:

@@ -40,10 +40,6 @@ class Scrape:
         placed = ("env_steps_trained_total", "env_steps_dropped_total", "env_steps_queued", "env_steps_lost_total")
         return self.total("env_steps_received_total") - sum(self.total(name) for name in placed)
 
-    def mean_return_of_all(self) -> float:
-        """Returns the mean return of all episodes since the learner started."""
-        return self.total("episode_return_sum") / self.total("episode_return_count")
-
 
 def scrape(port: int) -> Scrape:
     """Reads /metrics once.
@@ -64,7 +60,7 @@ class Watcher:
     """Scrapes a learner all the time, in a thread, and keeps what the tests ask about.
 
     Attributes:
-        begin: the first scrape that has seen 100 episodes.
+        begin: the first scrape that has seen 100 episodes, whose mean it has.
         last: the newest scrape.
         unbalanced: what the ledger could not account for, in each scrape where that was anything.
         number: how many scrapes there were.
@@ -102,5 +98,5 @@ class Watcher:
             self.number += 1
             if found.imbalance() != 0:
                 self.unbalanced.append(found.imbalance())
-            if self.begin is None and found.total("episode_return_count") >= 100:
+            if self.begin is None and found.total("episodes_total") >= 100 and found.has("episode_return_mean"):
                 self.begin = found

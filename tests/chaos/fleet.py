@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ FIRST_ACTORS = 4
 FEWEST_ACTORS = 3
 """So many act at any time; nobody is stopped, removed or killed below it."""
 KILLED = -signal.SIGKILL
+MOST_STARTING_SECONDS = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +79,20 @@ class Fleet:
         return [actor for actor in self.actors if actor.expected is None and (frozen or not actor.is_frozen)]
 
     def restart_learner(self, number: signal.Signals, code: int) -> None:
-        """Ends the learner by a signal, waits for its end, and starts it anew."""
+        """Ends the learner by a signal once it serves, waits for its end, and starts it anew."""
         self.thaw_learner()
-        self.learner.signal(number)
+        learner = self.learner
+        wait_until(lambda: learner.events("learner_started") or not learner.is_running, "it serves", said=learner.said)
+        learner.signal(number)
         self._end_learner(code)
+        self.learner = self._start_learner()
+
+    def kill_starting_learner(self) -> None:
+        """Kills the learner, and once more while it starts."""
+        self.restart_learner(signal.SIGKILL, KILLED)
+        time.sleep(self._generator.uniform(0.0, MOST_STARTING_SECONDS))
+        self.learner.signal(signal.SIGKILL)
+        self._end_learner(KILLED)
         self.learner = self._start_learner()
 
     def freeze_learner(self) -> None:

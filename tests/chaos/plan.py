@@ -18,6 +18,7 @@ class What(enum.Enum):
 
     KILL_LEARNER = enum.auto()
     END_LEARNER = enum.auto()
+    KILL_STARTING = enum.auto()
     FREEZE_LEARNER = enum.auto()
     KILL_ACTOR = enum.auto()
     FREEZE_ACTOR = enum.auto()
@@ -32,6 +33,7 @@ RESTARTS = (What.KILL_LEARNER, What.END_LEARNER)
 COUNTS = {
     What.KILL_LEARNER: 5,
     What.END_LEARNER: 5,
+    What.KILL_STARTING: 2,
     What.FREEZE_LEARNER: 1,
     What.KILL_ACTOR: 6,
     What.FREEZE_ACTOR: 4,

@@ -144,6 +144,7 @@ class _Conductor:
         deeds: dict[What, Callable[[], object]] = {
             What.KILL_LEARNER: lambda: fleet.restart_learner(signal.SIGKILL, KILLED),
             What.END_LEARNER: lambda: fleet.restart_learner(signal.SIGTERM, 0),
+            What.KILL_STARTING: fleet.kill_starting_learner,
             What.FREEZE_LEARNER: self._freeze_learner,
             What.KILL_ACTOR: fleet.kill_actor,
             What.FREEZE_ACTOR: lambda: self._thaw_later(fleet.freeze_actor()),

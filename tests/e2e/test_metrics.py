@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from actor_client.exits import ExitCode
 from actor_client.heartbeat import check
 from learner.observe.address import read_addresses
+from tests.e2e import toys
 from tests.e2e.processes import Child, LearnerProcess, Processes
 from tests.e2e.runs import small, write_run
 
@@ -234,3 +236,22 @@ def test_a_stopped_actor_leaves_in_good_order(processes: Processes, tmp_path: Pa
     actor.signal(signal.SIGTERM)
     assert actor.wait() == 0, actor.said()
     learner.wait_for(lambda: scrape(learner).sum("rollcast_learner_sessions_closed_total") == 1, "it is heard of")
+
+
+def test_an_actor_whose_environment_hangs_is_found_out(processes: Processes, tmp_path: Path) -> None:
+    """It neither steps nor waits: the heartbeat gets old, the health check fails, and metrics still answer."""
+    beat = tmp_path / "heartbeat"
+    learner = processes.learner(write_run(tmp_path, {"Hangs": small()}, http=False))
+    arguments = ("--metrics-address", "127.0.0.1:0", "--heartbeat-file", str(beat))
+    hanging = processes.actor(learner.address, toys.named("hanging"), *arguments)
+    learner.wait_for(lambda: bool(hanging.events("metrics")), "it serves metrics", hanging)
+
+    def is_old() -> bool:
+        check = processes.python(
+            f"check-{time.monotonic_ns()}",
+            *("-m", "actor_client", "healthcheck", "--heartbeat-file", str(beat), "--max-age", "3"),
+        )
+        return check.wait() == ExitCode.STUCK
+
+    learner.wait_for(is_old, "the heartbeat gets old", hanging)
+    assert Scrape(hanging.events("metrics")[0]["url"]).sum("rollcast_actor_env_steps_total") > 0

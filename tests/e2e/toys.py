@@ -77,6 +77,18 @@ def raising_at_steps() -> Toy:
     return Toy(step_fails=tuple(range(100)))
 
 
+def hanging() -> Toy:
+    """Takes some steps, and never returns from the next one."""
+
+    class Hanging(Toy):
+        def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+            if len(self.actions) >= 5:
+                time.sleep(10**6)
+            return super().step(action)
+
+    return Hanging()
+
+
 def returning(folder: str, made_after: int, masked: bool = False) -> Toy:
     """Fails amid its steps the first time, cannot be made for a while, and then is well, or has masks that it had not.
 

@@ -37,7 +37,7 @@ _GENERATION = "generation"
 _CONFIGURATION = "configuration.yaml"
 _SOURCES = "configuration_sources.json"
 _LEFT_BY_A_FAILED_START = frozenset(
-    {LOCK_NAME, _GENERATION, _CONFIGURATION, _SOURCES, "events.jsonl", "logs", "wandb_id"}
+    {LOCK_NAME, _GENERATION, _CONFIGURATION, _SOURCES, "events.jsonl", "logs", "wandb", "wandb_id"}
 )
 _STATISTICS = ("events.out.*", "stats.csv")
 """What another run's statistics would be mixed up with."""

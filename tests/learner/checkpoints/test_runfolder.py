@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 import yaml
 
+from learner.checkpoints.lock import FolderLock
 from learner.checkpoints.runfolder import RunFolder, open_run_folder
 from learner.exits import ExitCode, UserError
 
@@ -103,14 +106,15 @@ def test_a_run_without_a_state_is_not_resumed(tmp_path: Path) -> None:
 
 
 def test_force_starts_anew_and_keeps_files(tmp_path: Path) -> None:
-    """TensorBoard's files go, checkpoints stay, the old state is set aside, and the generation still grows."""
-    path = run(tmp_path, "run_state.pt", "run_state.previous.pt", "W/W-5.pt", "W/events.out.tfevents.1", "W/x.csv")
+    """Statistics go, checkpoints stay, the old state is set aside, and the generation still grows."""
+    statistics = ("W/events.out.tfevents.1", "W/stats.csv")
+    path = run(tmp_path, "run_state.pt", "run_state.previous.pt", "W/W-5.pt", "W/x.csv", *statistics)
     with open_run_folder(tmp_path, "run", force=True) as folder:
         assert not folder.resuming
         assert folder.next_generation() == 2
     assert (path / "W" / "W-5.pt").exists()
     assert (path / "W" / "x.csv").exists()
-    assert not (path / "W" / "events.out.tfevents.1").exists()
+    assert not any((path / name).exists() for name in statistics)
     assert (path / "run_state.replaced.pt").exists()
     assert refused(tmp_path, resume=True).exit_code == ExitCode.NOTHING_TO_RESUME
 
@@ -168,6 +172,21 @@ def test_one_learner_a_folder(tmp_path: Path) -> None:
         holder.communicate()
     with open_run_folder(tmp_path, "run", resume="auto") as folder:
         assert folder.next_generation() == 2
+
+
+def test_a_look_at_the_lock_refuses_no_start(tmp_path: Path) -> None:
+    """Whoever lists runs takes the lock for a moment; a learner that starts just then waits for that moment."""
+    path = run(tmp_path, "run_state.pt")
+    assert not FolderLock.is_held(path)
+    with (path / ".lock").open() as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        looked = threading.Timer(0.1, fcntl.flock, (file, fcntl.LOCK_UN))
+        looked.start()
+        with open_run_folder(tmp_path, "run", resume=True):
+            assert FolderLock.is_held(path)
+        looked.join()
+    assert not FolderLock.is_held(path)
+    assert not FolderLock.is_held(tmp_path / "nowhere")
 
 
 def test_a_refused_start_does_not_keep_the_lock(tmp_path: Path) -> None:

@@ -15,7 +15,12 @@ from learner.runs.curves import RETURN_KEY, Curve, read_curves
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _STYLES = ("-", "--", "-.", ":")
 _LABELS = {RETURN_KEY: "mean episode return", "Environment/Episode Length": "mean episode length"}
-_LEGEND_ROWS = 12
+_WIDTH_INCHES = 12.0
+_HEIGHT_INCHES = 4.8
+_ROW_INCHES = 0.22
+_LETTER_INCHES = 0.09
+_LINE_INCHES = 0.7
+"""Of the legend, which stands below the curves and makes the picture higher instead of the curves smaller."""
 _SMOOTHED = 9
 """Points in the running mean of a curve that has many."""
 _MAX_RAW = 45
@@ -47,9 +52,14 @@ def compare(results_dir: Path, runs: Sequence[str], key: str, out: Path) -> Path
             f"compare needs the module {error.name!r}; in the checkout: pip install '.[plots]'",
         ) from None
     with mpl.rc_context({"text.usetex": False, "text.parse_math": False, "font.size": 10}):
-        figure: Any = Figure(figsize=(12.0, 5.0), dpi=120, layout="constrained")
+        names = _names(curves)
+        columns = _legend_columns(names)
+        height = _HEIGHT_INCHES + _ROW_INCHES * -(-len(names) // columns)
+        figure: Any = Figure(figsize=(_WIDTH_INCHES, height), dpi=120, layout="constrained")
         FigureCanvasAgg(figure)  # never a window
-        _draw(figure, curves, key)
+        _draw(figure, curves, names, key)
+        handles, labels = figure.axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
         try:
             figure.savefig(out, format="png")
         except OSError as error:
@@ -62,9 +72,13 @@ def _folder(results_dir: Path, name: str) -> Path:
     return path if len(path.parts) > 1 else results_dir / name
 
 
-def _draw(figure: Any, curves: Sequence[Curve], key: str) -> None:
+def _legend_columns(names: Sequence[str]) -> int:
+    widest = max(len(name) for name in names) * _LETTER_INCHES + _LINE_INCHES
+    return max(1, min(len(names), int(_WIDTH_INCHES / widest)))
+
+
+def _draw(figure: Any, curves: Sequence[Curve], names: Sequence[str], key: str) -> None:
     by_steps, by_time = figure.subplots(1, 2, sharey=True)
-    names = _names(curves)
     seconds = max((curve.seconds[-1] for curve in curves), default=0.0)
     unit, unit_seconds = _time_unit(seconds)
     for place, (curve, name) in enumerate(zip(curves, names, strict=True)):
@@ -86,9 +100,6 @@ def _draw(figure: Any, curves: Sequence[Curve], key: str) -> None:
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
         axes.set_xlim(left=0)
-    columns = -(-len(curves) // _LEGEND_ROWS)
-    handles, labels = by_steps.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right upper", ncols=columns, frameon=False)
 
 
 def _line(axes: Any, x: Sequence[float], y: Sequence[float], name: str, look: dict[str, Any]) -> None:

@@ -116,7 +116,9 @@ def test_a_broken_promise_is_detected(
 def test_an_added_field_is_welcome(workspace: Path, tmp_path: Path) -> None:
     """Additions are how the contract grows."""
     path = workspace / "protos" / "rollcast" / "v1" / "session.proto"
-    path.write_text(path.read_text().replace("uint64 lease_ms = 1;", "uint64 lease_ms = 1;\n  // New.\n  bool x = 1000;"))
+    path.write_text(
+        path.read_text().replace("uint64 lease_ms = 1;", "uint64 lease_ms = 1;\n  // New.\n  bool x = 1000;")
+    )
     assert buf(["breaking", "--against", str(FROZEN)], workspace, tmp_path).returncode == 0
 
 

@@ -33,6 +33,7 @@ from learner.observe.metrics.values import (
     WAIT_SECONDS,
 )
 
+
 class SessionMetrics:
     """Openings, declarations and ends of sessions.
 

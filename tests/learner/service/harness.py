@@ -63,7 +63,7 @@ class Hooks:
 
     calls: list[str] = field(default_factory=list)
     error: Exception | None = None
-    view: RunView = RunView("run", RunState.TRAINING, 1, 12.5, "127.0.0.1:1")
+    view: RunView = field(default_factory=lambda: RunView("run", RunState.TRAINING, 1, 12.5, "127.0.0.1:1"))
 
     def status(self) -> RunView:
         """Returns a run that trains."""

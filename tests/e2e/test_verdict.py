@@ -46,10 +46,10 @@ def _slow_down_each(processes: Processes, threaded: bool) -> None:
             assert verdict.text.startswith("actor-bound: actors step ")
         with _only(processes, learner, "Far", "CartPole-v1", link.address) as actor:
             link.delay_seconds = DELAY_SECONDS
+            learner.wait_for(lambda: learner.actor("Far").round_trip_seconds >= DELAY_SECONDS, "long trips", actor)
             verdict = _wait_for(learner, control_pb2.BOTTLENECK_NETWORK, actor)
             assert verdict.network_ratio > max(verdict.learner_busy_ratio, verdict.actor_busy_ratio)
             seen = learner.actor("Far")
-            assert seen.round_trip_seconds >= DELAY_SECONDS
             assert seen.wait_ratio > 0
             assert seen.waits_for in {"credit", "hold", "policy"}
             assert seen.HasField("lag_versions")

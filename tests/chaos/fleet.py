@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,13 +54,23 @@ class Fleet:
         run_file: of the learner.
         ports: of the learner.
         generator: draws whom an event meets.
+        looks: returns how many statuses were seen so far.
     """
 
-    def __init__(self, processes: Processes, run_file: Path, ports: Ports, generator: random.Random) -> None:
+    def __init__(
+        self,
+        processes: Processes,
+        run_file: Path,
+        ports: Ports,
+        generator: random.Random,
+        looks: Callable[[], int],
+    ) -> None:
         self._processes = processes
         self._run_file = run_file
         self._ports = ports
         self._generator = generator
+        self._looks = looks
+        self._looks_before = 0
         self._names = 0
         self.actors: list[Actor] = []
         self.learners: list[tuple[LearnerProcess, int]] = []
@@ -79,10 +90,10 @@ class Fleet:
         return [actor for actor in self.actors if actor.expected is None and (frozen or not actor.is_frozen)]
 
     def restart_learner(self, number: signal.Signals, code: int) -> None:
-        """Ends the learner by a signal once it serves, waits for its end, and starts it anew."""
+        """Ends the learner by a signal once it was seen to serve, waits for its end, and starts it anew."""
         self.thaw_learner()
         learner = self.learner
-        wait_until(lambda: learner.events("learner_started") or not learner.is_running, "it serves", said=learner.said)
+        wait_until(lambda: self._is_seen() or not learner.is_running, "it serves", said=learner.said)
         learner.signal(number)
         self._end_learner(code)
         self.learner = self._start_learner()
@@ -169,7 +180,11 @@ class Fleet:
     def _anyone(self) -> Actor:
         return self._generator.choice(self.acting())
 
+    def _is_seen(self) -> bool:
+        return self._looks() > self._looks_before
+
     def _start_learner(self) -> LearnerProcess:
+        self._looks_before = self._looks()
         ports = self._ports
         options = ["--resume=auto", "--set", f"rollcast.control_address=127.0.0.1:{ports.control}"]
         options += ["--set", f"rollcast.http_address=127.0.0.1:{ports.http}"]

@@ -94,7 +94,9 @@ class _Conductor:
         self._ports = Ports(*_free_ports(3))
         limits = {"lease_seconds": plan.lease_seconds, "drain_seconds": 3.0, "checkpoint_seconds": 5.0}
         run_file = write_run(processes.folder, {NAME: SETTINGS}, **limits, summary_seconds=1.0)
-        self._fleet = Fleet(processes, run_file, self._ports, random.Random(plan.seed))
+        self._scraper = Scraper(f"127.0.0.1:{self._ports.control}", f"127.0.0.1:{self._ports.http}")
+        seen = self._scraper.seen
+        self._fleet = Fleet(processes, run_file, self._ports, random.Random(plan.seed), lambda: seen.statuses)
         self._operator = Operator(f"127.0.0.1:{self._ports.control}")
         self._began = time.monotonic()
         self._order = itertools.count()
@@ -104,8 +106,8 @@ class _Conductor:
             self._at(event.at_seconds, event.what.name.lower(), self._deed(event.what))
 
     def carry_out(self) -> Report:
-        fleet, ports = self._fleet, self._ports
-        with self._operator, Scraper(f"127.0.0.1:{ports.control}", f"127.0.0.1:{ports.http}") as scraper:
+        fleet = self._fleet
+        with self._operator, self._scraper as scraper:
             while self._agenda or self._now < self._plan.seconds:
                 self._do_what_is_due(scraper)
                 fleet.check_alive()

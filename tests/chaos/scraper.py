@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
 import threading
 import time
-import urllib.error
 import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import grpc
 from rollcast.v1 import control_pb2
@@ -14,6 +16,8 @@ from rollcast.v1 import control_pb2
 from learner.operator import Operator
 from tests.chaos.counters import Counters, check_exposition, counters_of, parsed
 from tests.e2e.books import check_books
+
+T = TypeVar("T")
 
 PERIOD_SECONDS = 1.0
 ANSWER_SECONDS = 5.0
@@ -49,13 +53,13 @@ class Scraper:
 
     Args:
         control: address of the ControlService.
-        http: address of the HTTP port.
+        page: address of the HTTP port.
     """
 
-    def __init__(self, control: str, http: str) -> None:
+    def __init__(self, control: str, page: str) -> None:
         self.seen = Seen()
         self._operator = Operator(control)
-        self._url = f"http://{http}/metrics"
+        self._url = f"http://{page}/metrics"
         self._status_counters = Counters()
         self._scraped_counters = Counters()
         self._lock = threading.Lock()
@@ -84,10 +88,10 @@ class Scraper:
         while not self._stopped.wait(PERIOD_SECONDS):
             self.look()
 
-    def _look(self, at: object) -> control_pb2.StatusResponse | None:
+    def _look(self, at: Callable[[], T]) -> T | None:
         try:
-            return at()  # type: ignore[operator, no-any-return]
-        except (grpc.RpcError, OSError):
+            return at()
+        except (grpc.RpcError, OSError, http.client.HTTPException):
             self.seen.unanswered += 1
         except AssertionError as error:
             self.seen.faults.append(f"{time.monotonic():.1f}: {error}")

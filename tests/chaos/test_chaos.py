@@ -20,8 +20,8 @@ def test_a_run_amid_faults(tmp_path: Path) -> None:
     assert report.seen.best_return >= TARGET
     generations = report.seen.generations
     assert generations == sorted(set(generations))
-    assert len(generations) > 10, "each start was seen"
-    assert min(report.seen.statuses, report.seen.scrapes) >= SECONDS / 3, "it was looked at all the while"
+    assert len(generations) >= 11, "each of them was seen to serve"
+    assert min(report.seen.statuses, report.seen.scrapes) >= SECONDS / 6, "it was looked at all the while"
     assert report.events["thaw_actor"] == plan.count(What.FREEZE_ACTOR, What.REPLACE_ACTOR)
 
 

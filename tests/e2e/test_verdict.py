@@ -17,7 +17,7 @@ from tests.e2e.toys import named
 
 DELAY_SECONDS = 0.3
 QUICK = {"batch_size": 256, "buffer_size": 256, "num_epoch": 1, "learning_rate": 1.0e-4}
-THOROUGH = QUICK | {"batch_size": 64, "num_epoch": 300}
+THOROUGH = QUICK | {"batch_size": 64, "num_epoch": 80}
 
 
 def test_the_slow_part_is_named(tmp_path: Path) -> None:

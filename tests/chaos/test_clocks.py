@@ -48,6 +48,9 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
     """Processes that end with the test."""
     with processes_in(tmp_path) as started:
         yield started
+    for child in started._children:
+        for path in Path("/dev/shm").glob(f"*faketime*_{child.pid}"):  # noqa: S108 - left there by who is killed
+            path.unlink(missing_ok=True)
 
 
 def _hours_off(learner: LearnerProcess) -> float:

@@ -73,7 +73,7 @@ class Scrape:
             policy_subscribers=sources.server.subscribers,
             checkpoint_interval_seconds=sources.checkpoint_seconds,
             step_shares=self._step_shares(live),
-            policy_lags=self._policy_lags(live),
+            policy_lags=_spread([float(each.policy_lag) for each in live if each.policy_lag is not None]),
             actor_busy_ratio=verdict.actor_busy,
             actor_wait_ratio=1.0 - verdict.actor_busy if verdict.name != "none" else 0.0,
             trainer_busy_ratio=verdict.learner_busy,
@@ -116,22 +116,6 @@ class Scrape:
         rates = [self._sources.server.rates.of(session) for session in live]
         total = sum(rates)
         return _spread([rate * len(rates) / total for rate in rates]) if total > 0 else None
-
-    def _policy_lags(self, live: Iterable[Session]) -> Spread | None:
-        """Returns how many versions behind the actors' policies are, of each the largest over its behaviors."""
-        sources = self._sources
-        newest = {each.index: sources.store.latest(each.name) for each in sources.behaviors.all()}
-        lags = []
-        for session in live:
-            behind = [
-                policy.description.version - acting.version
-                for acting in session.policies
-                if (policy := newest.get(acting.behavior_index)) is not None
-                and acting.generation == policy.description.generation
-            ]
-            if behind:
-                lags.append(float(max(0, *behind)))
-        return _spread(lags)
 
 
 def _spread(values: list[float]) -> Spread | None:

@@ -64,9 +64,8 @@ class RunHooks:
     def status(self) -> StatusView:
         """Returns the picture of this moment."""
         run = self._control.status()
-        newest = {view.name: view.version for view in run.behaviors}
         live = sorted(self._sessions.live(), key=lambda session: session.actor_index)
-        actors = tuple(self._actor(session, newest) for session in live)
+        actors = tuple(self._actor(session) for session in live)
         return StatusView(run, self._sources.verdict(), actors, self._version)
 
     def history(self, behavior: str, since: float) -> HistoryView | None:
@@ -93,17 +92,16 @@ class RunHooks:
         """Saves a checkpoint and returns its path."""
         return self._control.save_checkpoint(timeout_seconds)
 
-    def _actor(self, session: Session, newest: Mapping[str, int]) -> ActorView:
+    def _actor(self, session: Session) -> ActorView:
         with self._sessions.lock:
             accounts = tuple(session.accounts.values())
-            lag = session.policy_lag(newest, self._sessions.generation)
         return ActorView(
             name=session.actor_name,
             index=session.actor_index,
             connected=session.is_connected,
             last_seen_seconds=max(0.0, self._sessions.clock() - session.last_seen),
             steps_per_second=self._rates.of(session),
-            lag=lag,
+            lag=session.policy_lag,
             credit_steps=sum(max(0, account.granted_steps - account.produced_steps) for account in accounts),
             wait_share=session.times.wait_share,
             waits_for=session.times.waits_for,

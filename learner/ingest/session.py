@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -228,6 +228,8 @@ class Session:
         acked_through: every chunk up to this sequence is settled.
         accounts: by behavior index.
         policies: what acts there, as last reported.
+        policy_lag: by how many versions that was older than the newest, when it was reported, the most over its
+            behaviors; None before anything was reported that can be compared.
         times: where its actor's time goes, lately.
         replaces: the session that the actor asked for when it got this one.
         is_rolled_back: it came back to a learner started anew; see `Account.is_byte_limited`.
@@ -247,6 +249,7 @@ class Session:
     acked_through: int = 0
     accounts: dict[int, Account] = field(default_factory=dict)
     policies: tuple[PolicyState, ...] = ()
+    policy_lag: int | None = None
     times: TimesWindow = field(default_factory=TimesWindow)
     replaces: str = ""
     is_rolled_back: bool = False
@@ -269,24 +272,28 @@ class Session:
         """Steps taken, all behaviors together."""
         return sum(account.produced_steps for account in self.accounts.values())
 
-    def policy_lag(self, newest: Mapping[str, int], generation: int) -> int | None:
-        """Returns by how many versions what acts is older than the newest, the most over its behaviors.
+    def note_policies(
+        self, policies: Iterable[PolicyState], newest: Callable[[str], int | None], generation: int
+    ) -> None:
+        """Takes in what acts at the actor, and by how many versions it is older than what is published now.
+
+        The difference is taken here and not when somebody asks: versions that came since a report say nothing of it.
 
         Args:
-            newest: version by behavior.
+            policies: as reported; what names no declared behavior is left out.
+            newest: the newest published version of a behavior, None before the first.
             generation: of the learner; what acts of another one is not compared.
-
-        Returns:
-            None before anything was reported that can be compared.
         """
+        # One for each declared behavior: a list of any length, kept for all to see, could grow past any message.
+        known = {policy.behavior_index: policy for policy in policies if policy.behavior_index in self.accounts}
+        self.policies = tuple(known.values())
         lags = [
-            max(0, newest[self.accounts[policy.behavior_index].behavior] - policy.version)
+            max(0, version - policy.version)
             for policy in self.policies
             if policy.generation == generation
-            and policy.behavior_index in self.accounts
-            and self.accounts[policy.behavior_index].behavior in newest
+            and (version := newest(self.accounts[policy.behavior_index].behavior)) is not None
         ]
-        return max(lags, default=None)
+        self.policy_lag = max(lags, default=None)
 
 
 def reasons_from(counts: Iterable[session_pb2.ReasonCount]) -> dict[str, int]:

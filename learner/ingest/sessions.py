@@ -15,7 +15,7 @@ from learner.ingest.ended import EndedSessions
 from learner.ingest.givenup import GivenUp, GivenUpBook
 from learner.ingest.ledger import ROLLBACK, Ledger
 from learner.ingest.places import Places
-from learner.ingest.session import Account, ActorCounters, PolicyState, Session
+from learner.ingest.session import Account, ActorCounters, Session
 
 MIN_RETURN_SECONDS: Final = 60.0
 """After a restart of the learner, its actors have at least this long to come back: they retry every 30 s at most."""
@@ -196,14 +196,11 @@ class SessionTable:
             others = (session for session in self.live() if session is not besides)
             return sum(a.agents for session in others for a in session.accounts.values() if a.behavior == behavior)
 
-    def renew(self, session: Session, reports: Iterable[ActorCounters], policies: Iterable[PolicyState] = ()) -> None:
+    def renew(self, session: Session, reports: Iterable[ActorCounters]) -> None:
         """Renews a lease and takes in what the actor reports."""
         with self.lock:
             self.touch(session)
             self._take_in(session, reports)
-            # One for each declared behavior: a list of any length, kept for all to see, could grow past any message.
-            known = {policy.behavior_index: policy for policy in policies if policy.behavior_index in session.accounts}
-            session.policies = tuple(known.values())
 
     def close(self, session: Session, reports: Iterable[ActorCounters]) -> None:
         """Ends a session on its actor's wish; takes in the last report."""

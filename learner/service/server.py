@@ -94,7 +94,9 @@ class LearnerServer:
         intake = Intake(behaviors, sessions, ledger, newest_version=newest_version, metrics=metrics.intake)
         self._guard = ErrorGuard(metrics.error)
         self._calls = CallCounter(metrics.calls)
-        self._session_service = SessionService(self._hub, sessions, behaviors, run, metrics.sessions)
+        self._session_service = SessionService(
+            self._hub, sessions, behaviors, run, metrics=metrics.sessions, newest_version=newest_version
+        )
         self._trajectory_service = TrajectoryService(self._hub, sessions, intake, metrics.intake)
         self._policy_service = PolicyService(
             self._hub, sessions, behaviors, store, self._broadcast, metrics=metrics.policies

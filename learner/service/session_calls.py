@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -47,8 +47,16 @@ class SessionService:
     """Opens, renews and ends sessions, and takes declarations."""
 
     def __init__(
-        self, hub: Hub, sessions: SessionTable, behaviors: BehaviorTable, run: RunInfo, metrics: SessionMetrics
+        self,
+        hub: Hub,
+        sessions: SessionTable,
+        behaviors: BehaviorTable,
+        run: RunInfo,
+        *,
+        metrics: SessionMetrics,
+        newest_version: Callable[[str], int | None],
     ) -> None:
+        self._newest_version = newest_version
         self._metrics = metrics
         self._hub = hub
         self._sessions = sessions
@@ -153,7 +161,8 @@ class SessionService:
         for policy in policies:
             if policy.error and policy not in session.policies and self._unusable.admit(session.session_id) is not None:
                 _log.warning("policy_not_usable", actor=session.actor_name, version=policy.version, error=policy.error)
-        self._sessions.renew(session, _reports(request.books), policies)
+        self._sessions.renew(session, _reports(request.books))
+        session.note_policies(policies, self._newest_version, self._run.generation)
         if times is not None:
             session.times.add(times, session.last_seen)
         self._hub.reported(session)

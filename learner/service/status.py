@@ -53,11 +53,10 @@ def status_response(
         server_version=server_version,
         verdict=_verdict(view.verdict),
     )
-    newest = {behavior.name: behavior.version for behavior in view.behaviors}
     room = MAX_BYTES - response.ByteSize()
     fitting: list[tuple[Session, control_pb2.ActorStatus]] = []
     for session in sessions:
-        actor = _actor(session, now, rate_of(session), session.policy_lag(newest, view.generation))
+        actor = _actor(session, now, rate_of(session))
         room -= actor.ByteSize() + _FIELD_BYTES
         if room < 0:
             break
@@ -71,7 +70,7 @@ def status_response(
     return response
 
 
-def _actor(session: Session, now: float, rate: float, lag: int | None) -> control_pb2.ActorStatus:
+def _actor(session: Session, now: float, rate: float) -> control_pb2.ActorStatus:
     credit_steps = sum(max(0, account.granted_steps - account.produced_steps) for account in session.accounts.values())
     return control_pb2.ActorStatus(
         actor_name=session.actor_name,
@@ -84,7 +83,7 @@ def _actor(session: Session, now: float, rate: float, lag: int | None) -> contro
         wait_ratio=session.times.wait_share,
         waits_for=session.times.waits_for,
         round_trip_seconds=session.times.round_trip_seconds,
-        lag_versions=None if lag is None else shown(lag),
+        lag_versions=None if session.policy_lag is None else shown(session.policy_lag),
     )
 
 

@@ -69,7 +69,8 @@ def test_an_actor() -> None:
     parts, session = rig.parts, rig.session
     books = report(produced=10, open=2, unacked=3, acked=4, discarded={"env_error": 1})
     policies = [PolicyState(0, generation=2, version=1, error="<b>broken</b>")]
-    parts.sessions.renew(session, [books], policies)
+    parts.sessions.renew(session, [books])
+    session.note_policies(policies, lambda _: 3, 2)
     parts.now += 2.5
     status = rig.hooks.status()
     (actor,) = status.actors
@@ -95,7 +96,7 @@ def test_where_its_time_goes() -> None:
 def test_a_policy_of_another_start_has_no_lag() -> None:
     """Versions compare only within one generation."""
     rig = Rig()
-    rig.parts.sessions.renew(rig.session, [], [PolicyState(0, generation=1, version=900)])
+    rig.session.note_policies([PolicyState(0, generation=1, version=900)], lambda _: 3, 2)
     assert rig.hooks.status().actors[0].lag is None
 
 

@@ -10,7 +10,7 @@ from rollcast.v1 import control_pb2, session_pb2
 
 from learner.observe.view import BehaviorView, Verdict
 from tests.learner.service.harness import Actor, async_test, failure, operator, running
-from tests.learner.service.samples import make_chunk
+from tests.learner.service.samples import make_chunk, make_policy
 
 
 @async_test
@@ -39,6 +39,7 @@ async def test_status_shows_where_the_time_goes() -> None:
     """The verdict with its figures, and for each actor how long it waits, what for, its round trip and its lag."""
     async with running() as learner, Actor(learner.server.port) as actor, operator(learner) as control:
         await actor.join()
+        learner.store.publish(make_policy(5))
         learner.hooks.view = replace(
             learner.hooks.view,
             behaviors=(BehaviorView("CartPole", version=5),),
@@ -48,6 +49,7 @@ async def test_status_shows_where_the_time_goes() -> None:
         for wall in (1.0, 2.0):
             times = session_pb2.ActorTimes(wall_seconds=wall, policy_seconds=wall / 4, round_trip_seconds=0.5)
             await actor.renew(policies=[policy], times=times)
+        learner.store.publish(make_policy(9))  # versions that came since say nothing of what the actor has now
         status = await control.Status(control_pb2.StatusRequest())
         (shown,) = status.actors
         assert (shown.wait_ratio, shown.waits_for, shown.round_trip_seconds) == (0.25, "policy", 0.5)

@@ -232,7 +232,14 @@ class Learner:
             last_update=self._metrics.last_update,
         )
         self._metrics.watch(self._scrape(server, sources.verdict).snapshot)
-        hooks = RunHooks(self._control, self._behaviors, self._sessions, sources, version=version("rollcast"))
+        hooks = RunHooks(
+            self._control,
+            self._behaviors,
+            self._sessions,
+            sources,
+            history=self._picture.history,
+            version=version("rollcast"),
+        )
         return StatusSite(self._service, self._folder.path, hooks, falls_back=self._http_falls_back)
 
     def _scrape(self, server: LearnerServer, verdict: Callable[[], Verdict]) -> Scrape:

@@ -10,6 +10,7 @@ from typing import Any
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.ledger import Ledger, LedgerBooks
 from learner.ingest.sessions import SessionTable
+from learner.observe.history import History
 from learner.observe.milestones import Milestones
 from learner.observe.rates import WindowedRate
 from learner.observe.view import ActorNumbers, BehaviorView, LedgerNumbers, RunState, RunView, Verdict
@@ -60,6 +61,7 @@ class Picture:
 
     Attributes:
         last_error: the newest error in one line, empty if none.
+        history: the curves of the run.
         verdict: what bounds the run.
     """
 
@@ -75,6 +77,7 @@ class Picture:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.last_error = ""
+        self.history = History()
         self.verdict = Verdict()
         self._behaviors = behaviors
         self._sessions = sessions

@@ -111,6 +111,7 @@ class CheckpointKeeper:
             )
             self._picture.load_milestones(state.extra.get("milestones", {}))
             self._picture.load_news(state.extra.get("news", {}))
+            self._picture.history.load(state.extra.get("history", {}))
         except _NO_SENSE as error:
             raise UserError(
                 ExitCode.BAD_CHECKPOINT,
@@ -171,7 +172,11 @@ class CheckpointKeeper:
         began = time.monotonic()
         with self._ledger.lock:
             parts = snapshot(self._behaviors, self._sessions, self._ledger)
-            told = {"milestones": self._picture.milestone_states(), "news": self._picture.news_states()}
+            told = {
+                "milestones": self._picture.milestone_states(),
+                "news": self._picture.news_states(),
+                "history": self._picture.history.state(),
+            }
         state = RunState(
             generation=self._generation,
             ledger=parts["ledger"],

@@ -40,11 +40,19 @@ class RunHooks:
         behaviors: the behaviors of the run.
         sessions: the actors.
         sources: the rest of what is shown.
+        history: the curves.
         version: of Rollcast.
     """
 
     def __init__(
-        self, control: ControlHooks, behaviors: BehaviorTable, sessions: SessionTable, sources: Sources, *, version: str
+        self,
+        control: ControlHooks,
+        behaviors: BehaviorTable,
+        sessions: SessionTable,
+        sources: Sources,
+        *,
+        history: History,
+        version: str,
     ) -> None:
         self._control = control
         self._behaviors = behaviors
@@ -52,7 +60,7 @@ class RunHooks:
         self._sources = sources
         self._version = version
         self._rates = ActorRates(sessions)
-        self._history = History()
+        self._history = history
 
     def sample(self) -> None:
         """Adds a point to every curve; to be called once a second, from one thread."""

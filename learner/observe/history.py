@@ -8,13 +8,14 @@ import threading
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Self
 
 COLUMNS: Final = (
     *("t", "env_steps_taken", "env_steps_trained", "steps_per_second", "mean_return", "loss", "value_loss"),
     *("policy_loss", "entropy", "approx_kl", "mean_lag"),
 )
-"""``t`` is in seconds since this start of the learner; losses and the like are those of the last update."""
+"""``t`` is in seconds that a learner of this run was up, all starts together; losses and the like are those of the last
+update."""
 MAX_POINTS: Final = 1000
 
 
@@ -51,20 +52,43 @@ class History:
         self._max_points = max_points
         self._lock = threading.Lock()
         self._curves: dict[str, _Curves] = {}
+        self._before_seconds = 0.0
+
+    def state(self) -> dict[str, dict[str, Any]]:
+        """Returns the curves as plain values, for a checkpoint."""
+        with self._lock:
+            return {
+                name: {
+                    "interval": curves.interval,
+                    "columns": {column: values.tolist() for column, values in curves.values.items()},
+                }
+                for name, curves in self._curves.items()
+            }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Goes on from `state`; time goes on where it ended.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is not what was saved.
+        """
+        loaded = {str(name): _Curves.restored(curves, self._max_points) for name, curves in state.items()}
+        with self._lock:
+            self._curves = loaded
+            self._before_seconds = max((curves.values["t"][-1] for curves in loaded.values()), default=0.0)
 
     def add(self, behavior: str, t: float, sample: Mapping[str, float | None]) -> None:
         """Notes a sample.
 
         Args:
             behavior: its name.
-            t: seconds since the start; not less than that of the sample before.
+            t: seconds since this start; not less than that of the sample before.
             sample: by the names of `COLUMNS`; what is missing, None or not finite is a gap.
         """
         with self._lock:
             curves = self._curves.get(behavior)
             if curves is None:
                 curves = self._curves[behavior] = _Curves()
-            curves.add({**sample, "t": t}, self._max_points)
+            curves.add({**sample, "t": self._before_seconds + t}, self._max_points)
 
     def behaviors(self) -> tuple[str, ...]:
         """Returns the names of the behaviors that have curves."""
@@ -91,6 +115,26 @@ class _Curves:
         self.values = {name: array("d") for name in COLUMNS}
         self.interval = 1
         self._samples = 0
+
+    @classmethod
+    def restored(cls, state: Mapping[str, Any], max_points: int) -> Self:
+        """Returns the curves of a checkpoint.
+
+        Raises:
+            KeyError, TypeError, ValueError: they are not what was saved.
+        """
+        curves = cls()
+        columns = {name: array("d", state["columns"].get(name, ())) for name in COLUMNS}
+        points = len(columns["t"])
+        times = columns["t"].tolist()
+        if not 0 < points <= max_points or times != sorted(times) or not all(map(math.isfinite, times)):
+            raise ValueError(f"{points} points of a curve, of at most {max_points}, do not go forward in time")
+        for name, column in columns.items():  # one that an earlier version did not have is a gap
+            curves.values[name] = column if len(column) == points else array("d", [math.nan] * points)
+        curves.interval = int(state["interval"])
+        if curves.interval < 1:
+            raise ValueError(f"a curve has an interval of {curves.interval} samples")
+        return curves
 
     def add(self, sample: Mapping[str, float | None], max_points: int) -> None:
         is_due = self._samples % self.interval == 0

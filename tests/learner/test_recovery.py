@@ -160,6 +160,24 @@ def test_a_model_that_could_not_be_exported_is_missed(tmp_path: Path, monkeypatc
         assert (kept.models, kept.is_complete) == ({NAME: None}, False)
 
 
+def test_the_curves_of_the_page_go_on_after_a_restart(tmp_path: Path) -> None:
+    """They are part of the run state, as the weights are."""
+    with opened(tmp_path) as folder:
+        first = Start(folder, 1)
+        trainer = first.join()
+        start_seconds = 3.0
+        first.picture.history.add(NAME, start_seconds, {"mean_return": 20.0})
+        first.keeper.save_run_state({NAME: trainer})
+        state = first.store.load_run_state()
+        second = Start(folder, 2)
+        second.keeper.restore(state)
+        assert second.picture.history.view(NAME) == first.picture.history.view(NAME)
+        second.picture.history.add(NAME, 0.5, {"mean_return": 21.0})
+        view = second.picture.history.view(NAME)
+        assert view is not None
+        assert (view.columns["t"], view.columns["mean_return"]) == ([3.0, 3.5], [20.0, 21.0])
+
+
 def test_a_disk_that_stays_full_does_not_fill_the_log(tmp_path: Path) -> None:
     """Saving is tried again and again, and told once a minute; the last try is always told."""
     with opened(tmp_path) as folder:
@@ -199,11 +217,12 @@ def broken_states(state: RunState) -> dict[str, RunState]:
         "table": replace(state, behaviors_table={"behaviors": 3}),
         "clocks": replace(state, extra={"milestones": {NAME: {"wall_seconds": "long"}}}),
         "news": replace(state, extra={"news": {NAME: {"nonsense": 1}}}),
+        "curves": replace(state, extra={"history": {NAME: {"interval": 1, "columns": {"t": [2.0, 1.0]}}}}),
         "extra": replace(state, extra={"milestones": 3}),
     }
 
 
-CASES = ("books", "counter", "sessions", "spec", "empty spec", "table", "clocks", "news", "extra")
+CASES = ("books", "counter", "sessions", "spec", "empty spec", "table", "clocks", "news", "curves", "extra")
 
 
 @pytest.mark.parametrize("case", CASES)

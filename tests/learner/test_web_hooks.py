@@ -57,7 +57,9 @@ class Rig:
             verdict=lambda: Verdict("actors", "they are slow"),
             last_update=lambda behavior: {"loss": 0.5} if behavior == NAME else {},
         )
-        self.hooks = RunHooks(self.control, parts.behaviors, parts.sessions, sources, version="1.0")
+        self.hooks = RunHooks(
+            self.control, parts.behaviors, parts.sessions, sources, history=self.picture.history, version="1.0"
+        )
         self.session = parts.open("rig").session
         parts.declared(self.session)
         self.picture.note_trainer(parts.behaviors.all()[0], TrainerNews(version=3, env_steps_trained=40, episodes=2))

@@ -89,3 +89,54 @@ def test_writing_and_reading_at_once() -> None:
         view = history.view("A")
         assert view is None or len({len(column) for column in view.columns.values()}) == 1
     writer.join()
+
+
+def test_a_restart_goes_on_with_the_curves() -> None:
+    """What a checkpoint kept is there again, detail and gaps too, and time goes on where it ended."""
+    before, after = filled(30, max_points=20), History(max_points=20)
+    before.add("A", 30.0, {"loss": 1.0})
+    after.load(before.state())
+    kept = before.view("A")
+    assert after.view("A") == kept
+    assert kept is not None
+    last = kept.columns["t"][-1]
+    assert last is not None
+    for second in (1.0, 2.0):
+        after.add("A", second, {"mean_return": 7.0})
+    gone_on = after.view("A", since=last)
+    assert gone_on is not None
+    assert gone_on.columns["t"] == [last + 1.0]  # an interval of two samples
+    assert gone_on.columns["mean_return"] == [7.0]
+
+
+@pytest.mark.parametrize(
+    "curves",
+    [
+        {},
+        {"interval": 1, "columns": {}},
+        {"interval": 0, "columns": {"t": [1.0]}},
+        {"interval": 1, "columns": {"t": [2.0, 1.0]}},
+        {"interval": 1, "columns": {"t": [math.nan]}},
+        {"interval": 1, "columns": {"t": [1.0] * 1001}},
+        {"interval": "many", "columns": {"t": [1.0]}},
+        {"interval": 1, "columns": {"t": ["one"]}},
+        {"interval": 1, "columns": None},
+        None,
+    ],
+)
+def test_curves_that_were_not_saved_here_are_refused(curves: object) -> None:
+    """A damaged checkpoint is told, and the history stays as it was."""
+    history = filled(3)
+    with pytest.raises((AttributeError, KeyError, TypeError, ValueError)):
+        history.load({"A": curves})
+    assert history.view("A") == filled(3).view("A")
+
+
+def test_a_column_that_an_earlier_version_did_not_have_is_a_gap() -> None:
+    """Curves of an older checkpoint can be read."""
+    history = History()
+    history.load({"A": {"interval": 1, "columns": {"t": [0.0, 1.0], "mean_return": [5.0, 6.0], "strange": [1.0, 2.0]}}})
+    view = history.view("A")
+    assert view is not None
+    assert view.columns["mean_return"] == [5.0, 6.0]
+    assert view.columns["loss"] == [None, None]

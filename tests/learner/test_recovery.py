@@ -169,6 +169,7 @@ def test_the_curves_of_the_page_go_on_after_a_restart(tmp_path: Path) -> None:
         first.picture.history.add(NAME, start_seconds, {"mean_return": 20.0})
         first.keeper.save_run_state({NAME: trainer})
         state = first.store.load_run_state()
+        assert state is not None
         second = Start(folder, 2)
         second.keeper.restore(state)
         assert second.picture.history.view(NAME) == first.picture.history.view(NAME)

@@ -74,7 +74,7 @@ def check(path: Path, max_age_seconds: float, clock: Callable[[], float] = time.
         ActorError: There is none, or it is too old (STUCK).
     """
     try:
-        age_seconds = _age(path, clock())
+        age_seconds = _age(path, clock)
     except OSError as error:
         raise ActorError(ExitCode.STUCK, f"{path}: {error.strerror}; has an actor with this file begun?") from None
     if age_seconds < 0:
@@ -89,12 +89,13 @@ def check(path: Path, max_age_seconds: float, clock: Callable[[], float] = time.
 
 
 def _written(now: float) -> str:
-    return f"{now:.3f}\n"
+    return f"{now!r}\n"  # unrounded: a beat must not lie ahead of the clock
 
 
-def _age(path: Path, now: float) -> float:
+def _age(path: Path, clock: Callable[[], float]) -> float:
     """Returns the age of a beat; by the file's date where it is being written just now, or the disk is full."""
     try:
-        return now - float(path.read_text(errors="replace"))
+        beaten = float(path.read_text(errors="replace"))
+        return clock() - beaten  # looked at afterwards: the actor may have written meanwhile
     except ValueError:
         return max(0.0, time.time() - path.stat().st_mtime)

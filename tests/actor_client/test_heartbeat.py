@@ -77,7 +77,8 @@ def test_a_young_beat_is_well_and_an_old_one_is_not(tmp_path: Path) -> None:
     with pytest.raises(ActorError, match=r"61\.0 s ago; at most 60 s") as caught:
         check(path, 60, clock)
     assert caught.value.exit_code is ExitCode.STUCK
-    assert "alive" in check(_beaten(tmp_path / "now"), 60), "both sides have the same clock"
+    for number in range(100):
+        assert "alive" in check(_beaten(tmp_path / f"now{number}"), 60), "both sides have the same clock"
 
 
 def _beaten(path: Path) -> Path:

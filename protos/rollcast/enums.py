@@ -211,3 +211,12 @@ class RunState(IntEnum):
     PAUSED = 3
     DRAINING = 4
     FAILED = 5
+
+
+class Bottleneck(IntEnum):
+    """What holds a run back; see control.proto."""
+
+    UNSPECIFIED = 0
+    LEARNER = 1
+    ACTORS = 2
+    NETWORK = 3

@@ -18,6 +18,11 @@ from learner.settings.base import (
 )
 from learner.settings.names import name_problem
 
+MAX_NUMBER = 2**31 - 1
+"""What the protocol, and Unity, hold in 32 bits with a sign."""
+MAX_TIME_SCALE = 1e6
+MAX_WAIT_SECONDS = 10**9
+
 
 class EnvironmentSettings(SettingsModel):
     """Which environment the actors of this run start, and how."""
@@ -25,13 +30,15 @@ class EnvironmentSettings(SettingsModel):
     env_path: str | None = Field(default=None, description="Unity player to start; null waits for the editor")
     env_args: tuple[str, ...] | None = Field(default=None, description="arguments for the player")
     base_port: PositiveWhole = Field(default=5005, le=65535, description="port of the first player")
-    num_envs: PositiveWhole = Field(default=1, description="players started by one gateway")
-    num_areas: PositiveWhole = Field(default=1, description="training areas in one player")
-    timeout_wait: PositiveWhole = Field(default=60, description="seconds to wait for a player")
+    num_envs: PositiveWhole = Field(default=1, le=MAX_NUMBER, description="players started by one gateway")
+    num_areas: PositiveWhole = Field(default=1, le=MAX_NUMBER, description="training areas in one player")
+    timeout_wait: PositiveWhole = Field(default=60, le=MAX_WAIT_SECONDS, description="seconds to wait for a player")
     seed: Whole = Field(default=-1, ge=-1, le=2**31 - 1, description="seed of the run; -1 draws one")
     max_lifetime_restarts: Whole = Field(default=10, ge=-1, description="restarts of a player; -1 has no limit")
     restarts_rate_limit_n: Whole = Field(default=1, ge=-1, description="restarts within the period; -1 has no limit")
-    restarts_rate_limit_period_s: PositiveWhole = Field(default=60, description="the period, in seconds")
+    restarts_rate_limit_period_s: PositiveWhole = Field(
+        default=60, le=MAX_WAIT_SECONDS, description="the period, in seconds"
+    )
 
     @model_validator(mode="after")
     def _many_need_a_player(self) -> Self:
@@ -43,12 +50,12 @@ class EnvironmentSettings(SettingsModel):
 class EngineSettings(SettingsModel):
     """Settings of the Unity engine."""
 
-    width: PositiveWhole = 84
-    height: PositiveWhole = 84
-    quality_level: Whole = 5
-    time_scale: PositiveReal = 20.0
-    target_frame_rate: Whole = -1
-    capture_frame_rate: Whole = 60
+    width: PositiveWhole = Field(default=84, le=MAX_NUMBER)
+    height: PositiveWhole = Field(default=84, le=MAX_NUMBER)
+    quality_level: Whole = Field(default=5, ge=-MAX_NUMBER, le=MAX_NUMBER)
+    time_scale: PositiveReal = Field(default=20.0, le=MAX_TIME_SCALE)
+    target_frame_rate: Whole = Field(default=-1, ge=-MAX_NUMBER, le=MAX_NUMBER)
+    capture_frame_rate: Whole = Field(default=60, ge=-MAX_NUMBER, le=MAX_NUMBER)
     no_graphics: bool = False
     no_graphics_monitor: bool = False
 

@@ -8,12 +8,17 @@ from pydantic import Field, field_validator
 
 from learner.settings.base import LenientSettings, PositiveWhole, invalid
 
+MAX_WIDTH = 2**20
+MAX_LAYERS = 1000
+
 
 class MemorySettings(LenientSettings):
     """A recurrent memory; an empty map turns it on with these defaults."""
 
     sequence_length: PositiveWhole = Field(default=64, description="steps trained in one sequence")
-    memory_size: PositiveWhole = Field(default=128, description="numbers in the memory; even, for it holds two halves")
+    memory_size: PositiveWhole = Field(
+        default=128, le=MAX_WIDTH, description="numbers in the memory; even, for it holds two halves"
+    )
 
     @field_validator("memory_size")
     @classmethod
@@ -29,8 +34,8 @@ class NetworkSettings(LenientSettings):
     normalize: bool = Field(
         default=False, description="normalize vector observations by their running mean and variance"
     )
-    hidden_units: PositiveWhole = Field(default=128, description="width of each layer")
-    num_layers: PositiveWhole = Field(default=2, description="layers of the body")
+    hidden_units: PositiveWhole = Field(default=128, le=MAX_WIDTH, description="width of each layer")
+    num_layers: PositiveWhole = Field(default=2, le=MAX_LAYERS, description="layers of the body")
     vis_encode_type: Literal["simple", "nature_cnn", "resnet", "match3", "fully_connected"] = Field(
         default="simple", description="encoder of visual observations"
     )

@@ -21,6 +21,16 @@ from learner.settings.base import (
 
 MIN_CHUNK_BYTES = 64 * 1024
 MAX_BUCKETS = 100
+MIN_SECONDS = 0.1
+"""A shorter lease or interval would run out before a message is answered, or keep the learner busy with itself."""
+DAY_SECONDS = 86400.0
+MAX_SECONDS = 1e9
+"""Thirty years: what shall never happen may be written as this."""
+MAX_THREADS = 1024
+MAX_SESSIONS = 10**6
+MAX_STEPS = 2**31 - 1
+MAX_BYTES = 2**50
+MAX_EPISODES = 10**6
 DEFAULT_HTTP_ADDRESS = "127.0.0.1:9464"
 
 
@@ -66,11 +76,17 @@ class ServiceSettings(SettingsModel):
         default=None, description="file with the token for the page's buttons; null makes one in the run folder"
     )
     reflection: bool = Field(default=False, description="offer gRPC server reflection")
-    max_sessions: PositiveWhole = Field(default=1024, description="actors connected at once")
-    lease_seconds: PositiveReal = Field(default=15.0, description="a silent session ends after this long")
-    drain_seconds: PositiveReal = Field(default=5.0, description="time for actors to send what they have at the end")
+    max_sessions: PositiveWhole = Field(default=1024, le=MAX_SESSIONS, description="actors connected at once")
+    lease_seconds: PositiveReal = Field(
+        default=15.0, ge=MIN_SECONDS, le=DAY_SECONDS, description="a silent session ends after this long"
+    )
+    drain_seconds: PositiveReal = Field(
+        default=5.0, le=DAY_SECONDS, description="time for actors to send what they have at the end"
+    )
 
-    queue_bytes: PositiveBytes = Field(default=256 * 2**20, description="bytes of chunks waiting for the trainers")
+    queue_bytes: PositiveBytes = Field(
+        default=256 * 2**20, le=MAX_BYTES, description="bytes of chunks waiting for the trainers"
+    )
     max_chunk_bytes: PositiveBytes = Field(
         default=MAX_CHUNK_BYTES, ge=MIN_CHUNK_BYTES, le=MAX_CHUNK_BYTES, description="largest chunk accepted"
     )
@@ -78,10 +94,10 @@ class ServiceSettings(SettingsModel):
         default=TARGET_CHUNK_BYTES, description="an actor sends a chunk of this size"
     )
     max_chunk_age_seconds: PositiveReal = Field(
-        default=0.025, description="an actor sends a chunk this old, however small"
+        default=0.025, le=DAY_SECONDS, description="an actor sends a chunk this old, however small"
     )
     max_chunk_steps: PositiveWhole | None = Field(
-        default=None, description="most steps in a chunk; null lets the learner say"
+        default=None, le=MAX_STEPS, description="most steps in a chunk; null lets the learner say"
     )
 
     on_policy: Literal["relaxed", "strict"] = Field(
@@ -89,22 +105,33 @@ class ServiceSettings(SettingsModel):
         description="strict: ppo trains only steps of the version it updates; relaxed: up to max_policy_lag",
     )
     max_policy_lag: Whole | None = Field(
-        default=None, ge=0, description="most versions between acting and learning; null is the trainer's (ppo 4)"
+        default=None,
+        ge=0,
+        le=MAX_STEPS,
+        description="most versions between acting and learning; null is the trainer's (ppo 4)",
     )
     device_ring_steps: PositiveWhole | None = Field(
-        default=None, description="steps the ring on the training device holds; null is the trainer's"
+        default=None, le=2**40, description="steps the ring on the training device holds; null is the trainer's"
     )
     max_training_bytes: PositiveBytes | None = Field(
-        default=None, description="memory that rings and networks may take; null is half of what is free at the start"
+        default=None,
+        le=MAX_BYTES,
+        description="memory that rings and networks may take; null is half of what is free at the start",
     )
 
-    checkpoint_seconds: PositiveReal = Field(default=60.0, description="time between recovery checkpoints")
+    checkpoint_seconds: PositiveReal = Field(
+        default=60.0, ge=MIN_SECONDS, le=MAX_SECONDS, description="time between recovery checkpoints"
+    )
     target_return: Real | None = Field(default=None, description="stop once the mean return reaches this")
-    reward_buffer_episodes: PositiveWhole = Field(default=100, description="episodes in the mean return")
+    reward_buffer_episodes: PositiveWhole = Field(
+        default=100, le=MAX_EPISODES, description="episodes in the mean return"
+    )
     return_buckets: tuple[Real, ...] | None = Field(
         default=None, description="bounds of the metric of episode returns; null is -1000 to 1000"
     )
-    max_wall_seconds: PositiveReal | None = Field(default=None, description="stop, with success, after this long")
+    max_wall_seconds: PositiveReal | None = Field(
+        default=None, le=MAX_SECONDS, description="stop, with success, after this long"
+    )
 
     stats_writers: tuple[str, ...] = Field(
         default=("tensorboard", "csv"),
@@ -115,11 +142,15 @@ class ServiceSettings(SettingsModel):
         description="code of yours that hears of updates and so on: an entry point's name, or module:callable",
     )
 
-    torch_threads: PositiveWhole | None = Field(default=None, description="threads of torch; null takes the free cores")
+    torch_threads: PositiveWhole | None = Field(
+        default=None, le=MAX_THREADS, description="threads of torch; null takes the free cores"
+    )
     log_format: Literal["auto", "console", "json"] = Field(
         default="auto", description="auto goes by whether the output is a terminal"
     )
-    summary_seconds: PositiveReal = Field(default=5.0, description="time between summary lines on the console")
+    summary_seconds: PositiveReal = Field(
+        default=5.0, ge=MIN_SECONDS, le=MAX_SECONDS, description="time between summary lines on the console"
+    )
 
     @field_validator("address", "control_address", "http_address")
     @classmethod

@@ -24,6 +24,7 @@ from learner.settings.network import NetworkSettings
 from learner.settings.rewards import ExtrinsicSettings, RewardSignals
 
 DEFAULT_TRAINER_TYPE = "ppo"
+MAX_HORIZON_STEPS = 2**31 - 1
 
 
 class BehavioralCloningSettings(LenientSettings):
@@ -80,7 +81,9 @@ class TrainerSettings(SettingsModel):
     checkpoint_interval: PositiveWhole = Field(
         default=500000, description="steps between checkpoints", validate_default=True
     )
-    time_horizon: PositiveWhole = Field(default=64, description="longest segment of one agent, in steps")
+    time_horizon: PositiveWhole = Field(
+        default=64, le=MAX_HORIZON_STEPS, description="longest segment of one agent, in steps"
+    )
     summary_freq: PositiveWhole = Field(default=50000, description="steps between summaries")
     threaded: bool = Field(
         default=False, description="collect while updating, with data up to max_policy_lag versions old"

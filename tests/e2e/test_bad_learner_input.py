@@ -38,6 +38,24 @@ def test_an_unknown_key(processes: Processes, run_file: Path) -> None:
     assert f"{run_file}:" in line
 
 
+@pytest.mark.parametrize(
+    "item",
+    [
+        "rollcast.torch_threads=100000",
+        "rollcast.lease_seconds=1e300",
+        "rollcast.lease_seconds=1e-9",
+        "rollcast.max_chunk_age_seconds=1e300",
+        "behaviors.CartPole.network_settings.num_layers=1e18",
+        "engine_settings.width=1e18",
+    ],
+)
+def test_a_number_beyond_all_bounds(processes: Processes, run_file: Path, item: str) -> None:
+    """What would crash the learner, or refuse every actor, ends the start with one line that names the bound."""
+    line = _refused(processes.learner(run_file, "--set", item), 11)
+    assert item.partition("=")[0] in line
+    assert "than or equal to" in line
+
+
 def test_a_folder_that_holds_a_run(processes: Processes, run_file: Path) -> None:
     """A run is neither overwritten nor resumed without being told to."""
     folder = processes.folder / "results" / "run"

@@ -124,7 +124,7 @@ def test_a_wrong_value_names_where_it_came_from(write_run: WriteRun, secrets: Pa
     with pytest.raises(UserError) as caught:
         load_run_options(write_run(RUN), environ=environ, cli={"seed": "soon"})
     lines = "\n".join(caught.value.details)
-    assert "env ROLLCAST_LEASE_SECONDS: rollcast.lease_seconds: must be greater than 0, got '-1'" in lines
+    assert "env ROLLCAST_LEASE_SECONDS: rollcast.lease_seconds: must be greater than or equal to 0.1, got -1.0" in lines
     assert "--seed: env_settings.seed: must be a finite number, got 'soon'" in lines
     assert "secret rollcast_max_sessions: rollcast.max_sessions" in lines
     assert "hunter2" not in lines

@@ -79,7 +79,7 @@ def test_control_is_always_local() -> None:
         ({"queue_bytes": "1 MiB"}, "exceeds queue_bytes"),
         ({"max_chunk_bytes": 10}, "greater than or equal to 65536"),
         ({"max_chunk_bytes": "1 GiB"}, "less than or equal to 4194304"),
-        ({"lease_seconds": 0}, "greater than 0"),
+        ({"lease_seconds": 0}, "greater than or equal to 0.1"),
         ({"max_policy_lag": -1}, "greater than or equal to 0"),
         ({"on_policy": "loose"}, "'relaxed' or 'strict'"),
     ],

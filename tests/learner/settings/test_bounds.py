@@ -1,0 +1,81 @@
+"""No number of a run file is too large or too small to be said no to: what is accepted can be served."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from pydantic import ValidationError
+from rollcast.v1 import session_pb2
+
+from learner.service.run_info import RunInfo
+from learner.settings.base import SettingsModel
+from learner.settings.environment import EngineSettings, EnvironmentSettings
+from learner.settings.network import NetworkSettings
+from learner.settings.run import RunOptions
+from learner.settings.service import MAX_SECONDS, ServiceSettings
+from learner.settings.trainer import TrainerSettings
+
+EXTREMES = (1e300, 1e19, 2**63 - 1, 2**32, 1e-300, 1e-9, 1, 0, -1, -(2**63) + 1, math.inf, math.nan)
+
+
+def _numbers(model: type[SettingsModel]) -> list[str]:
+    """Returns the settings that hold a number by themselves."""
+    kinds = (int, float, int | None, float | None)
+    return [name for name, field in model.model_fields.items() if field.annotation in kinds]
+
+
+def _accepted(model: type[SettingsModel], name: str, value: float) -> SettingsModel | None:
+    try:
+        return model.model_validate({name: value})
+    except ValidationError:
+        return None
+
+
+@pytest.mark.parametrize("value", EXTREMES)
+@pytest.mark.parametrize(
+    ("block", "model"),
+    [("rollcast", ServiceSettings), ("env_settings", EnvironmentSettings), ("engine_settings", EngineSettings)],
+)
+def test_what_is_accepted_reaches_the_actors(block: str, model: type[SettingsModel], value: float) -> None:
+    """Every number that passes the check fits the messages that carry it, and the lease of a session."""
+    assert len(_numbers(model)) >= 5
+    for name in _numbers(model):
+        settings = _accepted(model, name, value)
+        if settings is None:
+            continue
+        options = RunOptions.model_validate({block: settings})
+        RunInfo.from_options(options, run_id="run", generation=1, run_seed=1)
+        session_pb2.OpenSessionResponse(lease_ms=round(options.rollcast.lease_seconds * 1000))
+
+
+@pytest.mark.parametrize("name", [name for name in _numbers(ServiceSettings) if name != "target_return"])
+def test_every_number_of_the_service_has_an_upper_bound(name: str) -> None:
+    """A typing error of some zeros is a message, not a crash an hour later."""
+    with pytest.raises(ValidationError, match=r"less than or equal to|exceeds max_chunk_bytes"):
+        ServiceSettings.model_validate({name: 2**63 - 1})
+
+
+@pytest.mark.parametrize("name", ["lease_seconds", "checkpoint_seconds", "summary_seconds"])
+def test_what_happens_again_and_again_has_a_lower_bound(name: str) -> None:
+    """A lease that no renewal can keep, or an interval that is none, is refused."""
+    with pytest.raises(ValidationError, match="greater than or equal to"):
+        ServiceSettings.model_validate({name: 1e-9})
+
+
+@pytest.mark.parametrize("setting", ["hidden_units", "num_layers"])
+def test_networks_have_a_size(setting: str) -> None:
+    """A network that no machine can hold is refused before anybody tries to build it."""
+    with pytest.raises(ValidationError, match="less than or equal to"):
+        NetworkSettings.model_validate({setting: 10**12})
+
+
+def test_a_segment_has_an_end() -> None:
+    """The allowance that follows from the longest segment stays a number that the protocol can carry."""
+    with pytest.raises(ValidationError, match="less than or equal to"):
+        TrainerSettings(time_horizon=2**62)
+
+
+def test_never_can_be_written() -> None:
+    """Decades are as good as never, and are accepted."""
+    assert ServiceSettings(checkpoint_seconds=MAX_SECONDS, max_wall_seconds=MAX_SECONDS).summary_seconds > 0

@@ -134,6 +134,10 @@ def split_address(address: str, *, may_be_zero: bool = False) -> tuple[str, int]
         raise ValueError(f"{address!r} has no clear port; write [ADDRESS]:PORT")
     if not host or not host.isprintable() or " " in host or "/" in host:
         raise ValueError(f"{address!r} names no host; write HOST:PORT, as in 127.0.0.1:50051")
+    try:
+        host.encode("idna")  # as the system's look-up does, which would raise what no caller expects
+    except UnicodeError:
+        raise ValueError(f"{address!r} names no host: write a name whose parts have 1 to 63 characters") from None
     smallest = 0 if may_be_zero else 1
     if not port.isascii() or not port.isdigit() or not smallest <= int(port) < 65536:
         raise ValueError(f"{address!r} has no port from {smallest} to 65535; write HOST:PORT, as in 127.0.0.1:50051")

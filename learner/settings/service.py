@@ -46,7 +46,18 @@ def split_address(address: str) -> tuple[str, int]:
         raise ValueError("must be host:port with a port from 0 to 65535")
     if ":" in host and not bracketed:
         raise ValueError("must have its IPv6 address in brackets, as in [::1]:50051")
+    if not _can_be_looked_up(host):
+        raise ValueError("must have an IP address or a host name, whose parts have 1 to 63 characters")
     return host.strip("[]"), int(port)
+
+
+def _can_be_looked_up(host: str) -> bool:
+    """Says whether a host can be put to the system: it would raise what no caller expects."""
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return host.isprintable() and " " not in host
 
 
 def is_loopback(address: str) -> bool:

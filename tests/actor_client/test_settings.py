@@ -99,7 +99,21 @@ def test_addresses(address: str, host: str, port: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["", ":1", "host", "host:", "host:0", "host:65536", "::1:50051", "a b:1", "h:٣", "http://h:1"]
+    "address",
+    [
+        "",
+        ":1",
+        "host",
+        "host:",
+        "host:0",
+        "host:65536",
+        "::1:50051",
+        "a b:1",
+        "h:٣",
+        "http://h:1",
+        "a..b:1",
+        "x" * 64 + ":1",
+    ],
 )
 def test_addresses_that_are_none(address: str) -> None:
     """Everything else is refused."""
@@ -131,7 +145,7 @@ def test_metrics_for_other_machines_need_a_word() -> None:
     assert settings.metrics_endpoint == ("0.0.0.0", 9465)  # noqa: S104 - what was asked for
 
 
-@pytest.mark.parametrize("address", ["", "9465", "host", "host:65536", ":1", "of f:1"])
+@pytest.mark.parametrize("address", ["", "9465", "host", "host:65536", ":1", "of f:1", "a..b:0", "x" * 64 + ":0"])
 def test_an_address_for_metrics_has_host_and_port(address: str) -> None:
     """The error names the flag."""
     with pytest.raises(ActorError, match="--metrics-address"):

@@ -103,6 +103,13 @@ def test_plain_text_beyond_this_machine(processes: Processes, run_file: Path) ->
     assert "--insecure" in line
 
 
+@pytest.mark.parametrize("flag", ["--address", "--http-address"])
+@pytest.mark.parametrize("host", ["a..b", "x" * 64])
+def test_a_host_that_is_no_name(processes: Processes, run_file: Path, flag: str, host: str) -> None:
+    """A host that cannot even be looked up is a mistake of the settings, in one line."""
+    assert host[:50] in _refused(processes.learner(run_file, "--insecure", flag, f"{host}:0"), 11)
+
+
 def test_a_folder_in_use(shared_learner: LearnerProcess, processes: Processes, run_file: Path) -> None:
     """Two learners never write into one run folder."""
     shared_learner.status()  # so it has its folder

@@ -30,6 +30,20 @@ def test_what_is_no_address_is_refused(address: str) -> None:
         ServiceSettings(address=address)
 
 
+@pytest.mark.parametrize("host", ["a..b", ".b", "x" * 64, "a.%s.b" % ("ä" * 60), "a b", "a\0b", "\udcff"])
+@pytest.mark.parametrize("setting", ["address", "http_address"])
+def test_a_host_that_nobody_can_look_up_is_refused(setting: str, host: str) -> None:
+    """Where the system's look-up would raise something odd, the settings say what is wrong with the name."""
+    with pytest.raises(ValidationError, match="whose parts have 1 to 63 characters"):
+        ServiceSettings.model_validate({setting: f"{host}:0", "insecure": True})
+
+
+@pytest.mark.parametrize("host", ["a.b", "x" * 63, "bücher.example", "learner.", "[fe80::1%eth0]", "0.0.0.0"])  # noqa: S104
+def test_a_host_of_another_kind_is_none_of_our_business(host: str) -> None:
+    """Names of any language, with the dot at the end or with a zone, are left to the system."""
+    assert ServiceSettings(address=f"{host}:0", insecure=True).insecure
+
+
 @pytest.mark.parametrize(
     ("address", "expected"),
     [

@@ -5,17 +5,22 @@ file, since the process itself may be stuck. It holds the time of the last beat 
 all processes share: by the file's date an actor that hangs would look well for hours once the clock was set back.
 """
 
+import errno
+import math
+import os
+import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 from actor_client.exits import ActorError, ExitCode
 
 INTERVAL_SECONDS: Final = 2.0
 STUCK_SECONDS: Final = 60.0
 """After so long without a beat `/healthz` says that the actor is stuck."""
+_MOST_CHARACTERS: Final = 100
 
 
 class Heartbeat:
@@ -37,7 +42,7 @@ class Heartbeat:
         self._beaten = self._due = clock()
         if path is not None:
             try:
-                path.write_text(_written(self._beaten))
+                _write(path, self._beaten)
             except OSError as error:
                 raise ActorError(
                     ExitCode.USAGE,
@@ -59,7 +64,7 @@ class Heartbeat:
         self._due = now + INTERVAL_SECONDS
         if self._path is not None:
             with suppress(OSError):  # a full disk is no reason to stop; the check will see an old file
-                self._path.write_text(_written(now))
+                _write(self._path, now)
 
 
 def check(path: Path, max_age_seconds: float, clock: Callable[[], float] = time.monotonic) -> str:
@@ -77,6 +82,8 @@ def check(path: Path, max_age_seconds: float, clock: Callable[[], float] = time.
         age_seconds = _age(path, clock)
     except OSError as error:
         raise ActorError(ExitCode.STUCK, f"{path}: {error.strerror}; has an actor with this file begun?") from None
+    if not math.isfinite(age_seconds):
+        raise ActorError(ExitCode.STUCK, f"{path} holds no time; is it the --heartbeat-file of an actor?")
     if age_seconds < 0:
         raise ActorError(ExitCode.STUCK, f"{path} is from before this machine was started; has an actor begun since?")
     if age_seconds > max_age_seconds:
@@ -95,7 +102,34 @@ def _written(now: float) -> str:
 def _age(path: Path, clock: Callable[[], float]) -> float:
     """Returns the age of a beat; by the file's date where it is being written just now, or the disk is full."""
     try:
-        beaten = float(path.read_text(errors="replace"))
-        return clock() - beaten  # looked at afterwards: the actor may have written meanwhile
+        beaten = float(_read(path))
     except ValueError:
         return max(0.0, time.time() - path.stat().st_mtime)
+    return clock() - beaten  # looked at afterwards: the actor may have written meanwhile
+
+
+def _read(path: Path) -> str:
+    with _open(path, os.O_RDONLY) as file:
+        return file.read(_MOST_CHARACTERS)
+
+
+def _write(path: Path, now: float) -> None:
+    with _open(path, os.O_WRONLY | os.O_CREAT) as file:
+        file.truncate()
+        file.write(_written(now))
+
+
+def _open(path: Path, flags: int) -> TextIO:
+    """Opens a regular file and nothing else: on a pipe or a device both the actor and its check would wait for ever.
+
+    Raises:
+        OSError: It is none, or cannot be opened.
+    """
+    number = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o666)
+    try:
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    except OSError:
+        os.close(number)
+        raise
+    return os.fdopen(number, "r" if flags == os.O_RDONLY else "w", encoding="utf-8", errors="replace")

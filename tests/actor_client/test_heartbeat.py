@@ -116,3 +116,32 @@ def test_a_file_of_an_earlier_start_of_the_machine_is_no_life(tmp_path: Path) ->
     with pytest.raises(ActorError, match="before this machine was started") as caught:
         check(path, 60, clock)
     assert caught.value.exit_code is ExitCode.STUCK
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e999"])
+def test_a_file_that_holds_no_time_is_no_life(tmp_path: Path, text: str) -> None:
+    """What compares with nothing must not pass for young."""
+    path = tmp_path / "heartbeat"
+    path.write_text(text)
+    with pytest.raises(ActorError) as caught:
+        check(path, 60)
+    assert caught.value.exit_code is ExitCode.STUCK
+
+
+def test_a_pipe_or_a_device_is_no_heartbeat_file(tmp_path: Path) -> None:
+    """Nobody waits at either end of what is no regular file: the check and the start end with an error."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        for path in (pipe, Path(os.devnull), Path("/dev/zero"), tmp_path):
+            with pytest.raises(ActorError) as caught:
+                check(path, 60)
+            assert caught.value.exit_code is ExitCode.STUCK
+            with pytest.raises(ActorError, match="--heartbeat-file") as caught:
+                Heartbeat(path)
+            assert caught.value.exit_code is ExitCode.USAGE
+    finally:
+        os.close(reader)
+    with pytest.raises(ActorError, match="--heartbeat-file"):
+        Heartbeat(pipe)

@@ -7,7 +7,8 @@ import contextlib
 import math
 import time
 from collections.abc import Callable
-from typing import Final
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
 
 import structlog
 from aiohttp import hdrs, web
@@ -17,15 +18,18 @@ from learner.web.guard import RequestRefused, json_answer
 from learner.web.hooks import WebHooks
 from learner.web.operator_token import OperatorToken
 from learner.web.page import Page
+from learner.web.shared import SharedAnswer
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 SAVE_SECONDS: Final = 120.0
-FRESH_SECONDS: Final = 0.5
-"""So long a status document is good for everybody who asks: many viewers cost what one does."""
+THREADS: Final = 2
+"""For all readers together: of their own, for in the loop's the learner publishes, and ends the run."""
 VIEWER_SECONDS: Final = 2.5
 """Who asked for the status within so long is looking at a page."""
 
 log = structlog.get_logger(__name__)
+
+Result = TypeVar("Result")
 
 
 class Routes:
@@ -41,19 +45,23 @@ class Routes:
         self._hooks = hooks
         self._token = token
         self._page = page
-        self._reading = asyncio.Lock()
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="web")
+        self._metrics = SharedAnswer(hooks.metrics, self._threads)
+        self._status = SharedAnswer(lambda: to_json(status_document(hooks.status())), self._threads)
         self._acting = asyncio.Lock()
-        self._status = b""
-        self._status_until = -math.inf
         self._asked_at = -math.inf
         self._last_look = asyncio.Event()
         self._draws_curves = False
+
+    def close(self) -> None:
+        """Lets go of the threads; nothing can be asked any more."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def farewell(self, seconds: float) -> None:
         """Waits, if a page is open, until it has had a last look: so it can say that the run ended, not just vanished."""
         if time.monotonic() - self._asked_at > VIEWER_SECONDS:
             return
-        self._status_until = -math.inf
+        self._status.expire()
         self._last_look.clear()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._last_look.wait(), seconds)
@@ -77,30 +85,27 @@ class Routes:
 
     async def metrics(self, _request: web.Request) -> web.Response:
         """The metrics, for Prometheus."""
-        return web.Response(body=await asyncio.to_thread(self._hooks.metrics), headers={"Content-Type": METRICS_TYPE})
+        return web.Response(body=await self._metrics.get(), headers={"Content-Type": METRICS_TYPE})
 
     async def healthz(self, _request: web.Request) -> web.Response:
         """Whether the learner is well, for those who look at the code alone."""
-        is_serving = await asyncio.to_thread(self._hooks.is_serving)
+        is_serving = await self._read(self._hooks.is_serving)
         return web.Response(text="serving\n" if is_serving else "not serving\n", status=200 if is_serving else 503)
 
     async def status(self, _request: web.Request) -> web.Response:
         """The state of the run, its books, its actors."""
         self._asked_at = time.monotonic()
-        async with self._reading:
-            if time.monotonic() >= self._status_until:
-                self._status = await asyncio.to_thread(lambda: to_json(status_document(self._hooks.status())))
-                self._status_until = time.monotonic() + FRESH_SECONDS
+        body = await self._status.get()
         if not self._draws_curves:
             self._last_look.set()
-        return web.Response(body=self._status, content_type="application/json")
+        return web.Response(body=body, content_type="application/json")
 
     async def history(self, request: web.Request) -> web.Response:
         """The curves of one behavior, those later than ``since`` alone."""
         behavior, since = request.query.get("behavior"), _seconds(request.query.get("since"))
         if behavior is None:
             raise RequestRefused(400, "NO_BEHAVIOR", "say which behavior: /api/history?behavior=NAME")
-        view = await asyncio.to_thread(self._hooks.history, behavior, since)
+        view = await self._read(lambda: self._hooks.history(behavior, since))
         if view is None:
             raise RequestRefused(404, "NO_SUCH_BEHAVIOR", "no behavior of this name has a history")
         self._draws_curves = True  # a page asks for the status, and then for these
@@ -127,6 +132,9 @@ class Routes:
         path = await self._act(request, "checkpoint", lambda: self._hooks.save_checkpoint(SAVE_SECONDS))
         return json_answer({"path": path})
 
+    async def _read(self, read: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, read)
+
     async def _act(self, request: web.Request, action: str, act: Callable[[], str | None]) -> str | None:
         """Lets an operator do something; one thing at a time, for each may keep a thread waiting for an update."""
         self._require_operator(request)
@@ -135,7 +143,7 @@ class Routes:
         async with self._acting:
             log.info("operator_request", action=action, caller=request.remote)
             result = await asyncio.to_thread(act)
-            self._status_until = -math.inf  # whoever looks next sees what was done
+            self._status.expire()  # whoever looks next sees what was done
             return result
 
     def _require_operator(self, request: web.Request) -> None:

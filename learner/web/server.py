@@ -121,6 +121,8 @@ class WebServer:
             server.close()
         if runner is not None:
             await runner.cleanup()
+        if self._routes is not None:
+            self._routes.close()
 
     def _listen(self) -> socket.socket:
         try:

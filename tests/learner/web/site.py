@@ -31,6 +31,8 @@ class Hooks:
     calls: list[str] = field(default_factory=list)
     history_: History = field(default_factory=History)
     views: int = 0
+    scrapes: int = 0
+    scrape_threads: set[str] = field(default_factory=set)
     serving: bool = True
     error: Exception | None = None
     entered: threading.Event = field(default_factory=threading.Event)
@@ -50,6 +52,8 @@ class Hooks:
 
     def metrics(self) -> bytes:
         """Returns one metric."""
+        self.scrapes += 1
+        self.scrape_threads.add(threading.current_thread().name)
         self._fail()
         return b"# TYPE up gauge\nup 1.0\n"
 

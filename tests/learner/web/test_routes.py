@@ -155,3 +155,12 @@ def test_many_viewers_cost_what_one_does() -> None:
         site.ask("/api/pause", "POST", OPERATOR)
         site.ask("/api/status")
         assert site.hooks.views == before + 1
+
+
+def test_many_scrapers_cost_what_one_does() -> None:
+    """The metrics are made once for all who ask within half a second, in a thread that the learner does not need."""
+    with serving() as site, ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: site.ask("/metrics").status, range(40)))
+        assert answers == [200] * 40
+        assert site.hooks.scrapes < 40
+        assert all(name.startswith("web") for name in site.hooks.scrape_threads)

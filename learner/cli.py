@@ -61,6 +61,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code. To be called once, in the main thread: it sets up the process."""
+    for number in (signal.SIGUSR1, signal.SIGUSR2):  # whoever asks too early shall not end it; see operator_signals
+        signal.signal(number, signal.SIG_IGN)
     # Until `serve` handles signals, Ctrl-C ends the process as the system does: an exception could come up in the
     # middle of an import that catches everything, and be lost.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -197,8 +199,6 @@ def _flags(parsed: argparse.Namespace) -> dict[str, object]:
 
 
 def _serve(parsed: argparse.Namespace) -> int:
-    for number in (signal.SIGUSR1, signal.SIGUSR2):  # whoever asks too early shall not end it; see operator_signals
-        signal.signal(number, signal.SIG_IGN)
     with _learner_extra("serve"):
         from learner.settings import load_run_options
 

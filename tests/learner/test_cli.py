@@ -139,6 +139,20 @@ def test_a_missing_extra_is_named(run_file: Path, command: str, module: str) -> 
     assert result.stderr.splitlines() == [f"error: {command} needs the module {module!r}; {hint}"]
 
 
+def test_operators_signals_end_nothing_from_the_first_moment() -> None:
+    """SIGUSR1 and SIGUSR2 are ignored before a command is even looked at: the system's answer would be its end."""
+    result = _python(
+        "import os, signal, sys, learner.cli\n"
+        "def early():\n"
+        "    os.kill(os.getpid(), signal.SIGUSR1)\n"
+        "    os.kill(os.getpid(), signal.SIGUSR2)\n"
+        "    sys.exit(7)\n"
+        "learner.cli.build_parser = early\n"
+        "learner.cli.main(['serve'])"
+    )
+    assert result.returncode == 7, result.stderr
+
+
 @pytest.mark.parametrize("command", ["serve", "check-config"])
 def test_a_run_file_behind_resume(capsys: pytest.CaptureFixture[str], run_file: Path, command: str) -> None:
     """A file name that --resume would swallow is an error that says where it belongs."""

@@ -2,7 +2,9 @@
 
 import socket
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
@@ -10,8 +12,10 @@ from typing import Any, Final
 from actor_client.exits import ActorError, ExitCode
 from actor_client.metrics import CONTENT_TYPE
 
-# A client that sends nothing for so long is cut off.
-REQUEST_SECONDS: Final = 10.0
+# A client that has not asked and taken its answer within so long is cut off, however often it sends a byte.
+REQUEST_SECONDS: Final = 5.0
+# Each is a thread of the actor; who comes when there are so many is hung up on.
+MAX_CONNECTIONS: Final = 16
 # How often the thread looks whether it shall end, and so how long closing takes.
 CLOSE_SECONDS: Final = 0.2
 _TEXT: Final = "text/plain; charset=utf-8"
@@ -93,6 +97,36 @@ def _handler(metrics: Callable[[], bytes], is_well: Callable[[], bool]) -> type[
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_port = False
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._lock = threading.Lock()
+        self._due: dict[socket.socket, float] = {}
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answers in a thread of its own, if there is room for one."""
+        with self._lock:
+            has_room = len(self._due) < MAX_CONNECTIONS
+            if has_room:
+                self._due[request] = time.monotonic() + REQUEST_SECONDS
+        if has_room:
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Ends a connection, and makes room."""
+        with self._lock:
+            self._due.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Cuts off who took too long; comes every `CLOSE_SECONDS`, and after each new connection."""
+        now = time.monotonic()
+        with self._lock:  # so that none of them is closed meanwhile, and its number given to another
+            for request in [each for each, due in self._due.items() if now >= due]:
+                with suppress(OSError):
+                    request.shutdown(socket.SHUT_RDWR)  # its thread notices, and ends
 
     def handle_error(self, *_: Any) -> None:
         """Says nothing of clients that went away; what a scrape lacks, Prometheus shows."""

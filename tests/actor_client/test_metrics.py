@@ -4,6 +4,8 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ from contextlib import ExitStack, closing
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from actor_client import metrics_server
 from actor_client.connection.books import BooksView
 from actor_client.counts import (
     OTHER,
@@ -24,7 +27,7 @@ from actor_client.counts import (
 )
 from actor_client.exits import ActorError, ExitCode
 from actor_client.metrics import ActorBuild, ActorMetrics
-from actor_client.metrics_server import MetricsServer
+from actor_client.metrics_server import MAX_CONNECTIONS, MetricsServer
 from actor_client.snapshot import ActorSnapshot
 from tests.architecture.tree import ROOT
 
@@ -141,6 +144,50 @@ def test_garbage_and_silence_harm_nobody(stack: ExitStack) -> None:
         connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
         connection.sendall(text)
     assert get(port, "/metrics")[0] == 200
+
+
+def test_strangers_take_no_more_than_some_threads(stack: ExitStack) -> None:
+    """Who comes when the port is full is hung up on at once; when the others are gone it answers again."""
+    port = served(stack).port
+    before = threading.active_count()
+    held = [stack.enter_context(socket.create_connection(("127.0.0.1", port), 10)) for _ in range(MAX_CONNECTIONS)]
+    for _ in range(3 * MAX_CONNECTIONS):
+        with socket.create_connection(("127.0.0.1", port), 10) as late:
+            assert late.recv(1) == b""
+    assert threading.active_count() - before <= MAX_CONNECTIONS
+    for connection in held:
+        connection.close()
+    _until_it_answers(port)
+
+
+def test_a_trickle_is_cut_off(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who sends a byte now and then, and never a whole request, does not keep its place."""
+    monkeypatch.setattr(metrics_server, "REQUEST_SECONDS", 0.5)
+    port = served(stack).port
+    held = [stack.enter_context(socket.create_connection(("127.0.0.1", port), 10)) for _ in range(MAX_CONNECTIONS)]
+    ended = set[int]()
+    deadline = time.monotonic() + 20
+    while len(ended) < len(held):
+        assert time.monotonic() < deadline
+        for number, connection in enumerate(held):
+            try:
+                connection.sendall(b"G")
+            except OSError:
+                ended.add(number)
+        time.sleep(0.05)
+    _until_it_answers(port)
+
+
+def _until_it_answers(port: int) -> None:
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            assert get(port, "/healthz")[0] == 200
+        except OSError:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        else:
+            return
 
 
 def test_all_words_are_there_from_the_start() -> None:

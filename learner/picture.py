@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from learner.ingest.behaviors import Behavior, BehaviorTable
-from learner.ingest.ledger import Ledger, LedgerBooks
+from learner.ingest.ledger import ROLLBACK, Ledger, LedgerBooks
 from learner.ingest.sessions import SessionTable
 from learner.observe.history import History
 from learner.observe.milestones import Milestones
@@ -127,7 +127,8 @@ class Picture:
             taken = self._sessions.steps_taken(behavior.index)
             notes.milestones.note_steps(taken)
             notes.milestones.note_activity(is_idle=is_paused or behavior.index not in acting)
-            notes.rate.update(taken)
+            # An actor that comes back after a rollback tells of all its steps at once; those were not taken lately.
+            notes.rate.update(taken - self._ledger.books(behavior.name).lost.get(ROLLBACK, 0))
 
     def note_trainer(self, behavior: Behavior, news: TrainerNews) -> bool:
         """Takes in what a trainer says after a turn; from its thread.

@@ -24,7 +24,7 @@ class BehaviorSummary:
         active_seconds: those of them in which the run was not paused and an actor was connected.
         seconds_to_target: from the first step taken until the target was reached, None if it was not.
         env_steps_to_target: steps taken by all actors until then, None if it was not.
-        env_steps_per_second: steps taken, by ``wall_seconds``.
+        env_steps_per_second: steps taken, those of ``lost{rollback}`` aside, by ``wall_seconds``.
         env_steps_per_active_second: steps taken, by ``active_seconds``.
         episodes: finished training episodes.
         mean_return_100: over the newest of them, None if there is none.
@@ -56,6 +56,8 @@ class BehaviorSummary:
         cls, view: BehaviorView, milestones: Milestones, actor_books: ActorNumbers, onnx_path: Path | None = None
     ) -> BehaviorSummary:
         """Makes the summary from the last view of a behavior, its milestones and its actors' part of the books."""
+        # The time of a rollback's steps ended with the process that had counted it: without them both fit each other.
+        timed_steps = view.env_steps_taken - view.books["lost"].get("rollback", 0)
         return cls(
             env_steps_taken=view.env_steps_taken,
             env_steps_trained=view.env_steps_trained,
@@ -63,8 +65,8 @@ class BehaviorSummary:
             active_seconds=milestones.active_seconds,
             seconds_to_target=milestones.seconds_to_target,
             env_steps_to_target=milestones.env_steps_to_target,
-            env_steps_per_second=_rate(view.env_steps_taken, milestones.wall_seconds),
-            env_steps_per_active_second=_rate(view.env_steps_taken, milestones.active_seconds),
+            env_steps_per_second=_rate(timed_steps, milestones.wall_seconds),
+            env_steps_per_active_second=_rate(timed_steps, milestones.active_seconds),
             episodes=view.episodes,
             mean_return_100=view.mean_return_100,
             target_return=view.target_return,

@@ -101,6 +101,20 @@ def test_what_actors_gave_up_stands_beside_the_ledger() -> None:
     assert picture.actor_numbers(behavior) == {"discarded": discarded, "dropped": dropped, "outstanding": 0}
 
 
+def test_a_rollback_is_no_burst_of_speed() -> None:
+    """Steps that were taken before a restart, and are told after it, do not count as taken lately."""
+    parts = Parts()
+    picture = make_picture(parts)
+    picture.note_steps()
+    parts.now += 1.0
+    parts.ledger.lose(NAME, "rollback", 50_000, queued=False)
+    parts.sessions.renew(parts.sessions.live()[0], [ActorCounters(0, produced=50_100)])
+    picture.note_steps()
+    view = picture.behavior_view(parts.behaviors.all()[0])
+    assert view.env_steps_taken == 50_100
+    assert view.steps_per_second == pytest.approx(100.0)
+
+
 def test_the_clock_stands_while_nobody_can_act() -> None:
     """Pauses and time without a connected actor are part of the time of a run, and not of its active time."""
     parts = Parts()

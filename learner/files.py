@@ -6,9 +6,10 @@ import contextlib
 import errno
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 TEMPORARY_PREFIX = ".tmp-"
 """How unfinished files begin; one that is left over belongs to a process that was killed."""
@@ -70,6 +71,42 @@ def write_file(path: Path, data: bytes, *, keep: Path | None = None) -> None:
     """
     with atomic_file(path, keep=keep) as stream:
         stream.write(data)
+
+
+def open_regular(path: Path, flags: int = os.O_RDONLY, buffering: int = -1) -> BinaryIO:
+    """Opens a file; a pipe or device in its place, which might never answer or end, is an error.
+
+    Args:
+        path: the file.
+        flags: those of ``os.open``; with ``O_RDWR`` it can be written to as well, with ``O_WRONLY`` only that.
+        buffering: as in ``open``.
+
+    Raises:
+        OSError: there is no such file, or it is of another kind.
+    """
+    mode = {os.O_RDONLY: "rb", os.O_WRONLY: "wb", os.O_RDWR: "r+b"}[flags & os.O_ACCMODE]
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    kind = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(kind):
+        os.close(descriptor)
+        if stat.S_ISDIR(kind):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        raise OSError(errno.EINVAL, "is no regular file", str(path))
+    # The mode truncates nothing here: only `open` with a name does.
+    return cast("BinaryIO", os.fdopen(descriptor, mode, buffering))
+
+
+def read_regular(path: Path, max_bytes: int) -> bytes:
+    """Returns what a file holds.
+
+    Raises:
+        OSError: it cannot be read, is no regular file, or is larger than that.
+    """
+    with open_regular(path) as stream:
+        size_bytes = os.fstat(stream.fileno()).st_size
+        if size_bytes > max_bytes:
+            raise OSError(errno.EFBIG, f"has {size_bytes} bytes, more than {max_bytes}", str(path))
+        return stream.read(size_bytes)
 
 
 def sync_folder(folder: Path) -> None:

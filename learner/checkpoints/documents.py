@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from learner.files import WriteFailed
+from learner.files import WriteFailed, open_regular
 
 FORMAT = 1
 
@@ -129,7 +129,7 @@ def read_document(path: Path, kind: str) -> dict[str, Any]:
 
 def _check_archive(path: Path) -> None:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_regular(path) as stream, zipfile.ZipFile(stream) as archive:
             unpacked_bytes = sum(entry.file_size for entry in archive.infolist())
             if unpacked_bytes > path.stat().st_size:  # torch stores and does not compress
                 raise BadCheckpoint(path, f"is not a checkpoint of Rollcast (it unpacks to {unpacked_bytes} bytes)")

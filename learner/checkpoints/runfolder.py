@@ -26,7 +26,7 @@ import structlog
 from learner.checkpoints.lock import LOCK_NAME, FolderLock
 from learner.checkpoints.names import safe_name
 from learner.exits import ExitCode, UserError
-from learner.files import WriteFailed, remove_leftovers, write_file
+from learner.files import WriteFailed, read_regular, remove_leftovers, write_file
 from learner.settings.base import Value
 from learner.settings.names import name_problem
 from learner.settings.resolved import to_yaml
@@ -41,6 +41,7 @@ _LEFT_BY_A_FAILED_START = frozenset(
 )
 _STATISTICS = ("events.out.*", "stats.csv")
 """What another run's statistics would be mixed up with."""
+_MAX_GENERATION_BYTES = 4096
 _MAX_GENERATION_DIGITS = 18  # it travels as uint64
 
 log = structlog.get_logger(__name__)
@@ -249,7 +250,7 @@ def _runs_there(root: Path) -> str:
 
 def _read_generation(path: Path) -> int:
     try:
-        text = path.read_text("ascii").strip()
+        text = read_regular(path, _MAX_GENERATION_BYTES).decode("ascii").strip()
     except FileNotFoundError:
         return 0
     except (OSError, UnicodeDecodeError):

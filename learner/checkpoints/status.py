@@ -12,10 +12,11 @@ from typing import Any, Self
 
 import structlog
 
-from learner.files import write_file
+from learner.files import read_regular, write_file
 
 STATS_FORMAT_VERSION = "0.3.0"
 _METADATA = "metadata"
+_MAX_BYTES = 64 * 2**20
 
 log = structlog.get_logger(__name__)
 
@@ -77,7 +78,7 @@ class TrainingStatus:
     def load(cls, path: Path) -> Self:
         """Reads the file. One that is missing is empty; one that is damaged too, with a warning: no run ends for it."""
         try:
-            document = json.loads(path.read_text("utf-8"))
+            document = json.loads(read_regular(path, _MAX_BYTES))
         except FileNotFoundError:
             return cls()
         except (OSError, ValueError, RecursionError) as error:

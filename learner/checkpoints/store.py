@@ -26,10 +26,12 @@ from learner.checkpoints.names import safe_name
 from learner.checkpoints.runfolder import RunFolder
 from learner.checkpoints.status import CheckpointEntry, TrainingStatus
 from learner.exits import ExitCode, UserError
-from learner.files import write_file
+from learner.files import read_regular, write_file
 
 _RUN_STATE_KIND = "run_state"
 _BEHAVIOR_KIND = "behavior"
+_MAX_MODEL_BYTES = 2**31
+"""An ONNX file is one protobuf message, and those end there."""
 
 log = structlog.get_logger(__name__)
 
@@ -186,7 +188,7 @@ class CheckpointStore:
             model = self.folder.checkpoint(behavior, newest.steps, ".onnx")
             target = self.folder.final_model(behavior) if model.exists() else None
             if target is not None:
-                write_file(target, model.read_bytes())
+                write_file(target, read_regular(model, _MAX_MODEL_BYTES))
         files = newest.auxillary_file_paths if target is not None else ()
         final = str(target or newest.file_path)
         self.status.set_final(behavior, CheckpointEntry(newest.steps, final, newest.reward, self._wall_clock(), files))

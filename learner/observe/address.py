@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from learner.exits import ExitCode, UserError
+from learner.files import read_regular
 from learner.observe.jsonfile import write_json
 
 ADDRESS_FILE = "address.json"
+_MAX_BYTES = 2**16
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +44,8 @@ def write_addresses(run_folder: Path, addresses: BoundAddresses) -> Path:
 def read_addresses(run_folder: Path) -> BoundAddresses | None:
     """Returns what :func:`write_addresses` left, or None if there is nothing, or nothing that makes sense."""
     try:
-        content = json.loads((run_folder / ADDRESS_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        content = json.loads(read_regular(run_folder / ADDRESS_FILE, _MAX_BYTES))
+    except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(content, dict):
         return None

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 from typing import BinaryIO
+
+from learner.files import open_regular
 
 
 class AppendFile:
@@ -16,16 +19,17 @@ class AppendFile:
         path: made with its folder if missing.
 
     Raises:
-        OSError: it cannot be opened.
+        OSError: it cannot be opened, or something else than a file has its name.
     """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self._file: BinaryIO = path.open("ab", buffering=0)
+        self._file: BinaryIO = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, buffering=0)
         try:
-            self._end = _end_of_lines(path, self._file.tell())
-            if self._end < self._file.tell():
+            size_bytes = self._file.seek(0, os.SEEK_END)
+            self._end = _end_of_lines(path, size_bytes)
+            if self._end < size_bytes:
                 self._file.truncate(self._end)
         except OSError:
             self._file.close()
@@ -63,7 +67,7 @@ _BLOCK_BYTES = 65536
 
 def _end_of_lines(path: Path, size_bytes: int) -> int:
     """Returns the length of a file up to the end of its last whole line."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         end = size_bytes
         while end > 0:
             start = max(0, end - _BLOCK_BYTES)

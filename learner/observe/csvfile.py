@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import math
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from learner.files import open_regular
 from learner.observe.appendfile import AppendFile
 from learner.observe.stats import HIDDEN_KEYS, StatSummary
 from learner.observe.text import printable
@@ -108,7 +110,7 @@ def cut_after(path: Path, step: int) -> tuple[int, float]:
     """
     last, keep_bytes = (-1, 0.0), 0
     try:
-        with path.open("r+b") as file:
+        with open_regular(path, os.O_RDWR) as file:
             for line in file:
                 place = _place(line)
                 if place is not None and place[0] > step:

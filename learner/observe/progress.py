@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import math
-import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
+from learner.files import open_regular
 from learner.observe.jsonfile import write_json
 from learner.observe.view import RunView
 
@@ -55,19 +53,6 @@ def write_progress(run_folder: Path, document: Mapping[str, Any]) -> None:
         WriteFailed: it cannot be written.
     """
     write_json(run_folder / PROGRESS_FILE, document)
-
-
-def open_regular(path: Path) -> BinaryIO:
-    """Opens a file for reading; a pipe in its place, which would keep its reader waiting, is an error.
-
-    Raises:
-        OSError: there is no such file, or it is of another kind.
-    """
-    file: BinaryIO = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise OSError(errno.EINVAL, "is no regular file")
-    return file
 
 
 def read_small_json(path: Path) -> dict[str, Any]:

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from learner.exits import ExitCode, UserError
-from learner.files import WriteFailed, write_file
+from learner.files import WriteFailed, read_regular, write_file
 from learner.observe.stats import HIDDEN_KEYS, Aggregation, StatSummary
 from learner.observe.text import printable
 
 HISTOGRAM_BINS = 30
 LARGEST_DRAWN = float(np.finfo(np.float32).max)
 _ID_FILE = "wandb_id"
+_MAX_ID_BYTES = 4096
 _DEFAULT_PROJECT = "rollcast"
 
 
@@ -105,7 +106,7 @@ def _own_id(run_folder: Path, *, is_resumed: bool) -> str:
     path = run_folder / _ID_FILE
     if is_resumed:
         with contextlib.suppress(OSError, UnicodeDecodeError):
-            kept = path.read_text("ascii").strip()
+            kept = read_regular(path, _MAX_ID_BYTES).decode("ascii").strip()
             if kept.isalnum() and len(kept) <= 64:
                 return kept
     made = secrets.token_hex(8)

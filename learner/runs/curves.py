@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from learner.exits import ExitCode, UserError
+from learner.files import open_regular
 from learner.observe.csvfile import COLUMNS, STATS_FILE
-from learner.observe.progress import open_regular
 from learner.observe.text import printable
 
 RETURN_KEY = "Environment/Cumulative Reward"

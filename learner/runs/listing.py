@@ -12,8 +12,9 @@ from typing import Any
 
 from learner.checkpoints.lock import FolderLock
 from learner.exits import ExitCode, UserError
+from learner.files import open_regular
 from learner.observe.journal import JOURNAL_FILE
-from learner.observe.progress import PROGRESS_FILE, finite, open_regular, read_small_json
+from learner.observe.progress import PROGRESS_FILE, finite, read_small_json
 from learner.observe.summary import SUMMARY_FILE
 from learner.observe.text import MAX_TEXT_CHARS, printable
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from learner.exits import ExitCode, UserError
-from learner.files import atomic_file
+from learner.files import atomic_file, open_regular
 
 TOKEN_FILE: Final = "operator_token"  # noqa: S105 - the name of the file
 TOKEN_BYTES: Final = 32
@@ -85,12 +85,11 @@ def token_of_run(folder: Path) -> OperatorToken:
 def read_token(folder: Path) -> OperatorToken | None:
     """Returns the token that a run folder keeps; None if there is none, or others could have read or written it."""
     try:
-        descriptor = os.open(folder / TOKEN_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        stream = open_regular(folder / TOKEN_FILE, os.O_NOFOLLOW)
     except OSError:
         return None
-    with os.fdopen(descriptor, "rb") as stream:
-        status = os.fstat(stream.fileno())
-        if not stat.S_ISREG(status.st_mode) or stat.S_IMODE(status.st_mode) & 0o077:
+    with stream:
+        if stat.S_IMODE(os.fstat(stream.fileno()).st_mode) & 0o077:
             return None
         text = stream.read(MAX_FILE_BYTES).decode("utf-8", "replace").strip()
     return OperatorToken(text) if _FORM.fullmatch(text) else None

@@ -11,7 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from learner.files import TEMPORARY_PREFIX, WriteFailed, atomic_file, remove_leftovers, write_file
+from learner.files import (
+    TEMPORARY_PREFIX,
+    WriteFailed,
+    atomic_file,
+    open_regular,
+    read_regular,
+    remove_leftovers,
+    write_file,
+)
 
 WRITER = """
 import sys
@@ -109,3 +117,19 @@ def test_a_file_where_the_folder_was_is_named(tmp_path: Path) -> None:
     (tmp_path / "folder").write_text("in the way")
     with pytest.raises(WriteFailed, match="Not a directory"):
         write_file(tmp_path / "folder" / "file", b"")
+
+
+def test_pipes_and_devices_are_no_files(tmp_path: Path) -> None:
+    """What would keep its reader waiting, or never end, is an error at once; so is a file that is too large."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "endless").symlink_to("/dev/zero")
+    for name in ("pipe", "endless"):
+        for flags in (os.O_RDONLY, os.O_WRONLY | os.O_APPEND, os.O_RDWR):
+            with pytest.raises(OSError):  # noqa: PT011 - a pipe without a reader has an error of its own
+                open_regular(tmp_path / name, flags)
+        with pytest.raises(OSError, match="no regular file"):
+            read_regular(tmp_path / name, 10)
+    (tmp_path / "file").write_bytes(b"0123456789")
+    assert read_regular(tmp_path / "file", 10) == b"0123456789"
+    with pytest.raises(OSError, match="has 10 bytes, more than 9"):
+        read_regular(tmp_path / "file", 9)

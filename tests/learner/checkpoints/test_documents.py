@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import io
+import os
 import pickle
 import zipfile
 from pathlib import Path
@@ -160,3 +161,10 @@ def test_missing_and_unreadable_files_are_named(tmp_path: Path) -> None:
         read_document(tmp_path / "x.pt", "test")
     with pytest.raises(BadCheckpoint, match="cannot be read: Is a directory"):
         read_document(tmp_path, "test")
+
+
+def test_a_pipe_is_no_checkpoint(tmp_path: Path) -> None:
+    """Nobody waits for what may never come."""
+    os.mkfifo(tmp_path / "run_state.pt")
+    with pytest.raises(BadCheckpoint, match="no regular file"):
+        read_document(tmp_path / "run_state.pt", "run_state")

@@ -266,3 +266,12 @@ def test_closing_twice_is_harmless(tmp_path: Path) -> None:
     descriptor = os.open(tmp_path, os.O_RDONLY)  # takes the number the lock had
     folder.close()
     os.close(descriptor)
+
+
+def test_a_generation_that_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    """A pipe is as damaged as a file without a number: one line, with its code."""
+    with open_run_folder(tmp_path, "run") as folder:
+        os.mkfifo(folder.path / "generation")
+        with pytest.raises(UserError, match="shall hold one number") as refused:
+            folder.next_generation()
+    assert refused.value.exit_code is ExitCode.BAD_CHECKPOINT

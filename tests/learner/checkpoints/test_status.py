@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from learner.checkpoints.status import CheckpointEntry, TrainingStatus
 
@@ -90,3 +92,11 @@ def test_a_behavior_may_bear_any_name(tmp_path: Path) -> None:
     status.set_checkpoints("metadata", [ENTRY])
     status.write(tmp_path / "status.json")
     assert "stats_format_version" in json.loads((tmp_path / "status.json").read_text())["metadata"]
+
+
+def test_a_pipe_is_begun_anew(tmp_path: Path) -> None:
+    """What is no file keeps no start waiting."""
+    os.mkfifo(tmp_path / "training_status.json")
+    with capture_logs() as logs:
+        assert TrainingStatus.load(tmp_path / "training_status.json").checkpoints("CartPole") == []
+    assert [entry["log_level"] for entry in logs] == ["warning"]

@@ -1,5 +1,6 @@
 """The file that says where a learner listens."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,12 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
 def test_where_a_browser_finds_the_page(http: str, url: str) -> None:
     """An address for all machines is, on this one, its own."""
     assert page_url(http) == url
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    """A pipe in its place keeps nobody waiting, and a deep nesting breaks nobody."""
+    (tmp_path / ADDRESS_FILE).write_text("[" * 50_000)
+    assert read_addresses(tmp_path) is None
+    (tmp_path / ADDRESS_FILE).unlink()
+    os.mkfifo(tmp_path / ADDRESS_FILE)
+    assert read_addresses(tmp_path) is None

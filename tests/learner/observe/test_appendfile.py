@@ -1,5 +1,6 @@
 """A file that grows by whole pieces."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,12 @@ def test_a_file_without_any_line_is_emptied(tmp_path: Path) -> None:
     file.close()
     assert file.size_bytes == 0
     assert path.read_bytes() == b""
+
+
+def test_a_pipe_is_refused(tmp_path: Path) -> None:
+    """Nobody may read a pipe, and opening it would wait for ever; nor is a device a file."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "endless").symlink_to("/dev/zero")
+    for name in ("pipe", "endless"):
+        with pytest.raises(OSError):  # noqa: PT011 - a pipe without a reader has an error of its own
+            AppendFile(tmp_path / name)

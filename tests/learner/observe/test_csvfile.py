@@ -127,3 +127,11 @@ def test_a_full_disk_costs_rows_and_no_training(tmp_path: Path) -> None:
     stats.write_stats(4)
     writer.close()
     assert [row[0] for row in rows(tmp_path)] == ["1", "4"]
+
+
+def test_a_device_in_its_place_is_not_read(tmp_path: Path) -> None:
+    """One that never ends is an error, which the reporter tells."""
+    (tmp_path / "CartPole").mkdir()
+    (tmp_path / "CartPole" / STATS_FILE).symlink_to("/dev/zero")
+    with pytest.raises(OSError, match="no regular file"):
+        CsvWriter(tmp_path).write("CartPole", {}, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
@@ -132,3 +133,13 @@ def test_a_token_does_not_show_itself() -> None:
 def test_comparing(header: str | None, fits: bool) -> None:
     """Only the whole token under its scheme counts; odd letters are no error."""
     assert OperatorToken("0123456789abcdef").is_that_of(header) is fits
+
+
+def test_a_pipe_is_no_token(tmp_path: Path) -> None:
+    """One in the place of the token keeps nobody waiting, and is replaced."""
+    os.mkfifo(tmp_path / TOKEN_FILE, 0o600)
+    assert read_token(tmp_path) is None
+    made = token_of_run(tmp_path)
+    kept = read_token(tmp_path)
+    assert kept is not None
+    assert kept.reveal() == made.reveal()

@@ -14,7 +14,7 @@ from aiohttp import web
 from learner.exits import ExitCode, UserError
 from learner.observe.address import page_url
 from learner.settings.service import is_loopback, split_address
-from learner.web.connections import Connections
+from learner.web.connections import Connections, Waiting
 from learner.web.guard import MAX_BODY_BYTES, make_guard
 from learner.web.hooks import WebHooks
 from learner.web.operator_token import OperatorToken
@@ -24,6 +24,8 @@ from learner.web.routes import Routes
 MAX_CONNECTIONS: Final = 128
 IDLE_SECONDS: Final = 30.0
 """A connection that asks for nothing, or does not finish asking, is closed after so long."""
+PATIENCE_SECONDS: Final = 1.0
+"""At `MAX_CONNECTIONS`, one that has not asked for so long gives its place to a new one."""
 MAX_LINE_BYTES: Final = 4096
 MAX_HEADERS: Final = 64
 STOP_SECONDS: Final = 1.0
@@ -43,6 +45,7 @@ class WebServer:
         falls_back: take a free port where the port is taken; for addresses that nobody asked for.
         max_connections: more are refused.
         idle_seconds: see `IDLE_SECONDS`.
+        patience_seconds: see `PATIENCE_SECONDS`.
 
     Attributes:
         address: where it listens, once started.
@@ -57,6 +60,7 @@ class WebServer:
         falls_back: bool = False,
         max_connections: int = MAX_CONNECTIONS,
         idle_seconds: float = IDLE_SECONDS,
+        patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         self.address = address
         self._hooks = hooks
@@ -64,6 +68,7 @@ class WebServer:
         self._falls_back = falls_back
         self._max_connections = max_connections
         self._idle_seconds = idle_seconds
+        self._patience_seconds = patience_seconds
         self._routes: Routes | None = None
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
@@ -80,9 +85,9 @@ class WebServer:
             UserError: the address cannot be had (PORT_IN_USE).
         """
         listening = self._listen()
-        app = web.Application(
-            middlewares=[make_guard(only_local_names=is_loopback(self.address))], client_max_size=MAX_BODY_BYTES
-        )
+        waiting = Waiting()
+        guard = make_guard(only_local_names=is_loopback(self.address))
+        app = web.Application(middlewares=[waiting.middleware, guard], client_max_size=MAX_BODY_BYTES)
         self._routes = Routes(self._hooks, self._token, load_page())
         self._routes.add_to(app)
         quiet = logging.Logger("aiohttp")  # noqa: LOG001 - of its own, on purpose: strangers must not fill our log
@@ -104,7 +109,7 @@ class WebServer:
         if server is None:
             raise RuntimeError("aiohttp made no server")
         loop = asyncio.get_running_loop()
-        connections = Connections(server, self._max_connections, loop)
+        connections = Connections(server, self._max_connections, loop, waiting, self._patience_seconds)
         self._server = await loop.create_server(connections, sock=listening, backlog=BACKLOG)
         self.address = _bound(self.address, listening)
 

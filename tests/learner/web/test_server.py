@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 import time
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -109,6 +110,29 @@ def test_more_connections_than_there_may_be() -> None:
         deadline = time.monotonic() + SECONDS
         while site.ask("/healthz").status != 200:
             assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_who_trickles_does_not_hold_the_port(is_first: bool) -> None:
+    """At the limit the one that has waited longest gives way, be it silent, idle after an answer, or ever so slow."""
+    with serving(max_connections=3, patience_seconds=0.2) as site, ExitStack() as stack:
+        held = [stack.enter_context(connect(site)) for _ in range(3)]
+        for connection in held:
+            if not is_first:
+                connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+            connection.sendall(b"GET / HTTP/1.1\r\nX: ")
+        deadline = time.monotonic() + SECONDS
+        while site.ask("/healthz").status != 200:
+            assert time.monotonic() < deadline
+            for connection in held:
+                connection.sendall(b"T")
+            time.sleep(0.02)
+        with suppress(ConnectionResetError):
+            assert b"HTTP/1.1 4" not in everything(held[0])
+        held[2].setblocking(False)
+        with pytest.raises(BlockingIOError):  # it is still there, and nothing was said to it
+            held[2].recv(1)
 
 
 @pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nHost: loc"])

@@ -1,4 +1,8 @@
-"""Finds what users add: by the name of an entry point that an installed package declares, or as `module:callable`."""
+"""Finds what users add: by the name of an entry point that an installed package declares, or as `module:callable`.
+
+Whatever it raises is the user's error, ``sys.exit`` and KeyboardInterrupt included: a real Ctrl-C raises nothing in the
+learner, whose commands leave it to the system, or handle it, from their first line on (`learner.cli.main`).
+"""
 
 from __future__ import annotations
 
@@ -53,7 +57,7 @@ def make(setting: str, name: str, call: Callable[[], Any]) -> Any:
         return call()
     except UserError:
         raise
-    except Exception as error:
+    except BaseException as error:  # see above
         raise UserError(
             ExitCode.RUN_FILE, f"{setting} names {name!r}, which failed: {type(error).__name__}: {error}"
         ) from error
@@ -65,7 +69,7 @@ def _load(setting: str, name: str, point: EntryPoint) -> Callable[..., Any]:
         found: Any = importlib.import_module(module.strip())
         for part in attribute.strip().split("."):
             found = getattr(found, part)
-    except Exception as error:  # whatever a module of the user's raises while it is imported
+    except BaseException as error:  # whatever a module of the user's raises while it is imported
         raise UserError(
             ExitCode.RUN_FILE,
             f"{setting} names {name!r} ({point.value}), which cannot be imported: {type(error).__name__}: {error}",

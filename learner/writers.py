@@ -91,5 +91,5 @@ def close_writers(writers: Sequence[StatsWriter]) -> None:
     for writer in writers:
         try:
             writer.close()
-        except Exception as error:  # a writer may be the user's own
+        except BaseException as error:
             log.error("stats_not_closed", writer=type(writer).__name__, exc_info=error)

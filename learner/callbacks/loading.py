@@ -26,13 +26,18 @@ def load_callbacks(names: Sequence[str]) -> list[tuple[str, object]]:
     for name in dict.fromkeys(names):
         factory = plugins.find(_SETTING, name, ENTRY_POINTS, {})
         callback = plugins.make(_SETTING, name, factory)
-        if not any(callable(getattr(callback, method, None)) for method in METHODS.values()):
+        if not plugins.make(_SETTING, name, lambda callback=callback: _heard(callback)):  # type: ignore[misc]
             raise UserError(
                 ExitCode.RUN_FILE,
                 f"{_SETTING} names {name!r}, but what it makes has none of {', '.join(METHODS.values())}",
             )
         made.append((name, callback))
     return made
+
+
+def _heard(callback: object) -> list[str]:
+    """Returns the methods that a callback has; looking for them may run code of the user's."""
+    return [method for method in METHODS.values() if callable(getattr(callback, method, None))]
 
 
 def start_callbacks(callbacks: Sequence[tuple[str, object]]) -> list[CallbackRunner]:

@@ -43,18 +43,19 @@ class CallbackRunner:
         self.failures = 0
         self.missed = 0
         self.is_off = False
-        self._callback = callback
         self._waiting: deque[Event] = deque()
         self._changed = threading.Condition()
         self._is_ending = False
         self._in_a_row = 0
         self._throttle = Throttle(_LOG_SECONDS, clock)
+        # Once, and here: looking for an attribute may run code of the user's, and events come from the trainer's thread.
+        self._methods = {kind: self._method(callback, name) for kind, name in METHODS.items()}
         self._thread = threading.Thread(target=self._run, name=f"callback {name}", daemon=True)
         self._thread.start()
 
     def hears(self, kind: type) -> bool:
         """Says whether the callback has a method for events of a kind, and is not switched off."""
-        return not self.is_off and callable(getattr(self._callback, METHODS[kind], None))
+        return not self.is_off and self._methods[kind] is not None
 
     def tell(self, event: Event) -> None:
         """Hands it an event, and returns at once; from any thread."""
@@ -92,13 +93,23 @@ class CallbackRunner:
                 self._call(event)
 
     def _call(self, event: Event) -> None:
-        method: Any = getattr(self._callback, METHODS[type(event)], None)
+        method = self._methods[type(event)]
+        if method is None:
+            return
         try:
             method(event)
         except BaseException as error:  # noqa: BLE001 - told; sys.exit in a callback ends no run either
             self._note_failure(METHODS[type(event)], error)
         else:
             self._in_a_row = 0
+
+    def _method(self, callback: object, name: str) -> Callable[[Any], object] | None:
+        try:
+            method = getattr(callback, name, None)
+        except BaseException as error:  # noqa: BLE001 - told
+            self._note_failure(name, error)
+            return None
+        return method if callable(method) else None
 
     def _note_failure(self, method: str, error: BaseException) -> None:
         self.failures += 1

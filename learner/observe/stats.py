@@ -187,13 +187,13 @@ class StatsReporter:
         for place, writer in enumerate(self._writers):
             try:
                 call(writer)
-            except Exception as error:  # noqa: BLE001 - told; a writer may be the user's own, and ends no training
+            except BaseException as error:  # noqa: BLE001 - told; a user's writer ends no training, by sys.exit neither
                 self._note_failure(place, error)
             else:
                 if self._failing.pop(place, False):
                     log.info("stats_written_again", writer=type(writer).__name__, category=self.category)
 
-    def _note_failure(self, place: int, error: Exception) -> None:
+    def _note_failure(self, place: int, error: BaseException) -> None:
         if self._on_failure is not None:
             self._on_failure(self._writers[place])
         if place in self._failing:

@@ -81,3 +81,21 @@ def test_a_factory_that_raises_is_named() -> None:
     with pytest.raises(UserError, match="install it") as caught:
         plugins.make("rollcast.test", "mine", lambda: raises(own))
     assert caught.value is own
+
+
+@pytest.mark.parametrize("leave", ["raise SystemExit(0)", "raise KeyboardInterrupt"])
+def test_what_leaves_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leave: str) -> None:
+    """A module or factory that calls sys.exit is an error of the run file, not the end of the process."""
+    module = f"leaves_of_a_test_{len(leave)}"
+    (tmp_path / f"{module}.py").write_text(leave)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(UserError, match="cannot be imported: ") as caught:
+        find(f"{module}:make")
+    assert caught.value.exit_code is ExitCode.RUN_FILE
+
+    def make() -> None:
+        exec(leave)  # noqa: S102 - one of two words above
+
+    with pytest.raises(UserError, match="which failed: ") as caught:
+        plugins.make("rollcast.test", "mine", make)
+    assert caught.value.exit_code is ExitCode.RUN_FILE

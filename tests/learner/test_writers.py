@@ -175,3 +175,27 @@ def test_numbers_only_wandb_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             stats.write_stats(1)
     writer.close()
     assert logs == []
+
+
+class Leaving(CsvWriter):
+    """A writer that wants to end the process."""
+
+    def write(self, category: str, summaries: object, step: int) -> None:
+        """Leaves."""
+        raise SystemExit(category, summaries, step)
+
+    def close(self) -> None:
+        """Leaves."""
+        raise KeyboardInterrupt
+
+
+def test_a_writer_that_leaves_ends_nothing(tmp_path: Path) -> None:
+    """sys.exit and KeyboardInterrupt in a writer are failures like others: told, and gone on from."""
+    writers = [Leaving(tmp_path), CsvWriter(tmp_path)]
+    reporter = StatsReporter("CartPole", writers)
+    reporter.add_stat("Losses/Value Loss", 1.0)
+    with capture_logs() as logs:
+        reporter.write_stats(1)
+        close_writers(writers)
+    assert [entry["event"] for entry in logs] == ["stats_not_written", "stats_not_closed"]
+    assert (tmp_path / "CartPole" / STATS_FILE).exists()

@@ -36,3 +36,13 @@ def test_what_hears_nothing_is_refused() -> None:
     """A mistyped method would otherwise be silent for ever."""
     with pytest.raises(UserError, match="none of on_start, on_update, on_episode, on_checkpoint, on_end"):
         load_callbacks(["deaf"])
+
+
+def test_attributes_that_raise_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a callback does when it is looked at is an error of the run file."""
+    (tmp_path / "hidden_of_a_test.py").write_text(
+        "class Hidden:\n    def __getattr__(self, name):\n        raise SystemExit(name)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(UserError, match="which failed: SystemExit: on_start"):
+        load_callbacks(["hidden_of_a_test:Hidden"])

@@ -137,3 +137,25 @@ def test_the_base_hears_everything_and_does_nothing() -> None:
     runner.tell(CheckpointSaved("Walker", 5, Path("a.pt")))
     runner.end(END, SECONDS)
     assert runner.failures == 0
+
+
+class Hidden:
+    """An object whose attributes cannot be looked at."""
+
+    @property
+    def on_update(self) -> NoReturn:
+        """Leaves."""
+        raise SystemExit
+
+    def on_end(self, _event: RunEnded) -> None:
+        """Hears the end."""
+
+
+def test_a_method_that_cannot_be_looked_up_is_told_of() -> None:
+    """Looking for a method may fail, too; the one who tells of events never hears of that."""
+    with capture_logs() as logs:
+        runner = CallbackRunner("hidden", Hidden())
+        assert not runner.hears(PolicyUpdated)
+        assert runner.hears(RunEnded)
+    assert [entry["event"] for entry in logs] == ["callback_failed"]
+    assert runner.failures == 1

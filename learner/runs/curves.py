@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +14,8 @@ from learner.observe.text import printable
 
 RETURN_KEY = "Environment/Cumulative Reward"
 _MAX_LINE_CHARS = 10_000
+_LARGEST = 1e15
+"""What is larger is damage, or a return that diverged: no scale could show it beside others, nor matplotlib draw it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Curve:
 def read_curves(run: Path, key: str) -> list[Curve]:
     """Returns the curves of a statistic, one for each behavior of a run that has it.
 
-    Rows that make no sense are left out.
+    Rows that make no sense are left out, and those with numbers beyond 1e15.
 
     Raises:
         UserError: the run has no such statistic, or no statistics at all.
@@ -86,7 +87,7 @@ def _read(path: Path, run_id: str, key: str) -> tuple[Curve, set[str]]:
                     step, second, value = int(row[0]), float(row[1]), float(row[3])
                 except ValueError:
                     continue
-                if 0 <= step < 2**63 and math.isfinite(second) and math.isfinite(value):
+                if 0 <= step <= _LARGEST and 0 <= second <= _LARGEST and abs(value) <= _LARGEST:  # nor NaN
                     steps.append(step)
                     seconds.append(second)
                     values.append(value)

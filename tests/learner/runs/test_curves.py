@@ -8,6 +8,7 @@ import pytest
 from learner.exits import ExitCode, UserError
 from learner.observe.csvfile import CsvWriter
 from learner.observe.stats import StatsReporter
+from learner.runs.compare import compare
 from learner.runs.curves import RETURN_KEY, read_curves
 from tests.learner.runs.folders import curve_rows, run_folder
 
@@ -69,3 +70,18 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(folder / "Walker" / "stats.csv")
     with pytest.raises(UserError, match="no regular file"):
         read_curves(folder, RETURN_KEY)
+
+
+def test_absurd_numbers_are_left_out(tmp_path: Path) -> None:
+    """What matplotlib could not draw costs its rows, never the picture."""
+    folder = run_folder(tmp_path, "run")
+    absurd = "".join(
+        f"{step},{seconds},{RETURN_KEY},{value},1,1\n"
+        for step, seconds, value in (
+            (2**62, 8, 1), (3000, 1e308, 1), (3000, -1e308, 1), (3000, 8, 1e308), (3000, 8, -1e308)
+        )
+    )  # fmt: skip
+    stats(folder, (curve_rows([1.0, 2.0]) + absurd).encode())
+    (curve,) = read_curves(folder, RETURN_KEY)
+    assert (curve.steps, curve.values) == ((1000, 2000), (1.0, 2.0))
+    assert compare(tmp_path, ["run"], RETURN_KEY, tmp_path / "out.png").exists()

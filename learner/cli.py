@@ -7,6 +7,7 @@ commands answer at once and work without torch.
 from __future__ import annotations
 
 import argparse
+import errno
 import math
 import os
 import signal
@@ -94,12 +95,16 @@ def _run(arguments: Sequence[str] | None) -> int:
         parser = build_parser()
         parsed = parser.parse_args(arguments)
         if parsed.version:
-            return _version()
+            with _written_out():
+                return _version()
         if parsed.command is None:
             parser.print_help()
             return ExitCode.USAGE
         run: Callable[[argparse.Namespace], int] = parsed.run
-        return run(parsed)
+        if parsed.command == "serve":  # whose console may be lost; it trains on, and keeps a log in its folder
+            return run(parsed)
+        with _written_out():
+            return run(parsed)
     except UserError as error:
         with suppress(OSError):  # whoever reads it may be gone; the code says it too
             for line in error.details:
@@ -180,6 +185,23 @@ def _resume_word(text: str) -> str:
             f"{text!r} is no value of it: write the run file before --resume, or --resume=auto"
         )
     return text
+
+
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+
+
+@contextmanager
+def _written_out() -> Iterator[None]:
+    """Turns a full disk behind the standard output into one line; half an answer must not pass for a whole one."""
+    try:
+        yield
+        sys.stdout.flush()
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        raise UserError(
+            ExitCode.NOT_SAVED, f"the output cannot be written: {error.strerror}; make room, or write it elsewhere"
+        ) from None
 
 
 @contextmanager

@@ -33,7 +33,7 @@ class ExitCode(enum.IntEnum):
 
     TRAINER_FAILED = 40, "a trainer raised an error; the last checkpoint is kept"
     POLICY_CHECK_FAILED = 41, "the exported policy does not compute what the trained one computes"
-    NOT_SAVED = 43, "something is not on the disk: save's checkpoint, or a run's last checkpoint, model or summary"
+    NOT_SAVED = 43, "something is not on the disk: a checkpoint, a run's last model or summary, a command's output"
 
     INTERRUPTED = 130, "a signal ended the learner at once: while it started, or a third one while it stopped"
 

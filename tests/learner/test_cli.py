@@ -181,3 +181,21 @@ def test_a_reader_that_leaves(module: str, unbuffered: str) -> None:
     environ = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     result = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False, env=environ)
     assert (result.stdout, result.stderr) == ("0\n", "")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", ["--version", "runs", "check-config"])
+def test_a_full_disk_behind_the_output(tmp_path: Path, arguments: str, unbuffered: str) -> None:
+    """Half an answer is one line and a code of its own, whether Python writes at once or when it ends."""
+    environ = {**os.environ, "PYTHONUNBUFFERED": unbuffered, "PYTHONPATH": str(ROOT)}
+    (tmp_path / "results").mkdir()
+    (tmp_path / "run.yaml").write_text("behaviors:\n  CartPole:\n    trainer_type: ppo\n")
+    words = [arguments, *(["run.yaml", "--run-id", "x"] if arguments == "check-config" else [])]
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "learner", *words],
+            cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=environ,
+        )  # fmt: skip
+    assert result.stderr.startswith("error: the output cannot be written: No space left on device")
+    assert len(result.stderr.splitlines()) == 1
+    assert result.returncode == ExitCode.NOT_SAVED

@@ -107,7 +107,7 @@ def _books_lines(actor: control_pb2.ActorStatus, names: Sequence[str]) -> list[s
     lines = []
     for index in sorted(versions.keys() | books.keys()):
         name = text.printable(names[index]) if index < len(names) else str(index)
-        line = f"       {name}: version {versions.get(index, 'none yet')}"
+        line = f"       {name}, as last reported: version {versions.get(index, 'none yet')}"
         if index in books:
             row = books[index]
             line += (

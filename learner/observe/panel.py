@@ -144,7 +144,7 @@ def _bottleneck(verdict: Verdict) -> Text:
 
 def _invitation(view: RunView) -> Text:
     command = f"rollcast-actor gym --env ENVIRONMENT --learner {text.printable(view.address)}"
-    return _line(("no actor yet; start one: ", "dim"), (command, ""))
+    return _line(("no actor yet; start one:\n", "dim"), (command, ""))  # a line of its own: it is there to be copied
 
 
 def _steps(behavior: BehaviorView) -> RenderableType:

@@ -88,5 +88,5 @@ def test_odd_states_draw() -> None:
     shown = draw(run_view(over, BehaviorView("Empty", steps_per_second=float("nan"))))
     assert "11 / 10" in shown
     assert "225%" in shown
-    waiting = draw(run_view(state=RunState.WAITING))
+    waiting = draw(run_view(state=RunState.WAITING), width=80)
     assert "rollcast-actor gym --env ENVIRONMENT --learner 127.0.0.1:50051" in waiting

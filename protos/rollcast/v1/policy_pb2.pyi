@@ -605,6 +605,7 @@ class Assignment(google.protobuf.message.Message):
     RESET_FIELD_NUMBER: builtins.int
     LOCKSTEP_QUOTA_STEPS_FIELD_NUMBER: builtins.int
     EPISODES_FIELD_NUMBER: builtins.int
+    PARAMETER_ORDER_FIELD_NUMBER: builtins.int
     id: builtins.int
     """Grows."""
     settings_revision: builtins.int
@@ -623,6 +624,12 @@ class Assignment(google.protobuf.message.Message):
     def environment_parameters(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, Global___Sampler]:
         """Environment parameters."""
 
+    @property
+    def parameter_order(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The names of all environment parameters in the order of the run file: a map has none, and simulators are told of
+        them in this order. A parameter that is not listed follows the others, by name.
+        """
+
     def __init__(
         self,
         *,
@@ -633,8 +640,9 @@ class Assignment(google.protobuf.message.Message):
         reset: Global___ResetMode.ValueType = ...,
         lockstep_quota_steps: builtins.int = ...,
         episodes: builtins.int = ...,
+        parameter_order: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["behaviors", b"behaviors", "environment_parameters", b"environment_parameters", "episodes", b"episodes", "id", b"id", "lockstep_quota_steps", b"lockstep_quota_steps", "reset", b"reset", "settings_revision", b"settings_revision"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["behaviors", b"behaviors", "environment_parameters", b"environment_parameters", "episodes", b"episodes", "id", b"id", "lockstep_quota_steps", b"lockstep_quota_steps", "parameter_order", b"parameter_order", "reset", b"reset", "settings_revision", b"settings_revision"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___Assignment: typing_extensions.TypeAlias = Assignment

@@ -22,50 +22,51 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from rollcast.v1 import policy_pb2 as rollcast_dot_v1_dot_policy__pb2
 from rollcast.v1 import spec_pb2 as rollcast_dot_v1_dot_spec__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19rollcast/v1/session.proto\x12\x0brollcast.v1\x1a\x16rollcast/v1/spec.proto\",\n\x0bReasonCount\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\r\n\x05steps\x18\x02 \x01(\x04\"\xf9\x01\n\nActorBooks\x12\x16\n\x0e\x62\x65havior_index\x18\x01 \x01(\r\x12\x16\n\x0eproduced_steps\x18\x02 \x01(\x04\x12\x12\n\nopen_steps\x18\x03 \x01(\x04\x12+\n\tdiscarded\x18\x04 \x03(\x0b\x32\x18.rollcast.v1.ReasonCount\x12)\n\x07\x64ropped\x18\x05 \x03(\x0b\x32\x18.rollcast.v1.ReasonCount\x12\x15\n\runacked_steps\x18\x06 \x01(\x04\x12\x13\n\x0b\x61\x63ked_steps\x18\x07 \x01(\x04\x12\x13\n\x0bghost_steps\x18\x08 \x01(\x04\x12\x0e\n\x06\x61gents\x18\t \x01(\r\"Z\n\x0cPolicyReport\x12\x16\n\x0e\x62\x65havior_index\x18\x01 \x01(\r\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\r\n\x05\x65rror\x18\x04 \x01(\t\"\x85\x01\n\rResumeSession\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x12\n\ngeneration\x18\x03 \x01(\x04\x12\x15\n\racked_through\x18\x04 \x01(\x04\x12&\n\x05\x62ooks\x18\x05 \x03(\x0b\x32\x17.rollcast.v1.ActorBooks\"\xb6\x01\n\x12OpenSessionRequest\x12\x19\n\x11protocol_revision\x18\x01 \x01(\r\x12\x12\n\nactor_name\x18\x02 \x01(\t\x12\x13\n\x0binstance_id\x18\x03 \x01(\t\x12*\n\x06resume\x18\x04 \x01(\x0b\x32\x1a.rollcast.v1.ResumeSession\x12\x16\n\x0e\x63lient_version\x18\x05 \x01(\t\x12\x18\n\x10policy_encodings\x18\x06 \x03(\t\"u\n\x0b\x43hunkLimits\x12\x17\n\x0fmax_chunk_bytes\x18\x01 \x01(\x04\x12\x1a\n\x12target_chunk_bytes\x18\x02 \x01(\x04\x12\x18\n\x10max_chunk_age_ms\x18\x03 \x01(\x04\x12\x17\n\x0fmax_chunk_steps\x18\x04 \x01(\x04\"\xc2\x01\n\x13\x45nvironmentSettings\x12\x10\n\x08\x65nv_args\x18\x01 \x03(\t\x12\x11\n\tnum_areas\x18\x02 \x01(\r\x12\x1c\n\x14timeout_wait_seconds\x18\x03 \x01(\x01\x12\x1d\n\x15max_lifetime_restarts\x18\x04 \x01(\x03\x12\x1d\n\x15restarts_rate_limit_n\x18\x05 \x01(\x03\x12*\n\"restarts_rate_limit_period_seconds\x18\x06 \x01(\x01\"\xc3\x01\n\x0e\x45ngineSettings\x12\r\n\x05width\x18\x01 \x01(\r\x12\x0e\n\x06height\x18\x02 \x01(\r\x12\x15\n\rquality_level\x18\x03 \x01(\x05\x12\x12\n\ntime_scale\x18\x04 \x01(\x02\x12\x19\n\x11target_frame_rate\x18\x05 \x01(\x05\x12\x1a\n\x12\x63\x61pture_frame_rate\x18\x06 \x01(\x05\x12\x13\n\x0bno_graphics\x18\x07 \x01(\x08\x12\x1b\n\x13no_graphics_monitor\x18\x08 \x01(\x08\"\xbd\x03\n\x13OpenSessionResponse\x12\x19\n\x11protocol_revision\x18\x01 \x01(\r\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x0e\n\x06run_id\x18\x04 \x01(\t\x12\x12\n\ngeneration\x18\x05 \x01(\x04\x12\x13\n\x0b\x61\x63tor_index\x18\x06 \x01(\r\x12\x10\n\x08run_seed\x18\x07 \x01(\x04\x12\x10\n\x08lease_ms\x18\x08 \x01(\x04\x12(\n\x06limits\x18\t \x01(\x0b\x32\x18.rollcast.v1.ChunkLimits\x12\x0f\n\x07resumed\x18\n \x01(\x08\x12\x15\n\rnext_sequence\x18\x0b \x01(\x04\x12\x11\n\tbehaviors\x18\x0c \x03(\t\x12>\n\x14\x65nvironment_settings\x18\r \x01(\x0b\x32 .rollcast.v1.EnvironmentSettings\x12\x34\n\x0f\x65ngine_settings\x18\x0e \x01(\x0b\x32\x1b.rollcast.v1.EngineSettings\x12\x18\n\x10\x63olumn_encodings\x18\x0f \x03(\t\x12\x16\n\x0eserver_version\x18\x10 \x01(\t\"\x82\x01\n\x16\x44\x65\x63lareBehaviorRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\'\n\x04spec\x18\x03 \x01(\x0b\x32\x19.rollcast.v1.BehaviorSpec\x12\x0c\n\x04team\x18\x04 \x01(\x05\x12\x0e\n\x06\x61gents\x18\x05 \x01(\r\"\x9d\x01\n\x17\x44\x65\x63lareBehaviorResponse\x12\x16\n\x0e\x62\x65havior_index\x18\x01 \x01(\r\x12\x14\n\x0ctime_horizon\x18\x02 \x01(\r\x12\x15\n\rmemory_stride\x18\x03 \x01(\r\x12\x16\n\x0emax_policy_lag\x18\x04 \x01(\r\x12\x13\n\x0b\x63ut_at_swap\x18\x05 \x01(\x08\x12\x10\n\x08training\x18\x06 \x01(\x08\"\xbc\x01\n\nActorTimes\x12\x14\n\x0cwall_seconds\x18\x01 \x01(\x01\x12\x16\n\x0e\x63redit_seconds\x18\x02 \x01(\x01\x12\x14\n\x0chold_seconds\x18\x03 \x01(\x01\x12\x16\n\x0epolicy_seconds\x18\x04 \x01(\x01\x12\x1a\n\x12\x63onnection_seconds\x18\x05 \x01(\x01\x12\x1f\n\x12round_trip_seconds\x18\x06 \x01(\x01H\x00\x88\x01\x01\x42\x15\n\x13_round_trip_seconds\"\xb5\x01\n\x13RenewSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12&\n\x05\x62ooks\x18\x03 \x03(\x0b\x32\x17.rollcast.v1.ActorBooks\x12+\n\x08policies\x18\x04 \x03(\x0b\x32\x19.rollcast.v1.PolicyReport\x12&\n\x05times\x18\x05 \x01(\x0b\x32\x17.rollcast.v1.ActorTimes\";\n\x14RenewSessionResponse\x12\x10\n\x08lease_ms\x18\x01 \x01(\x04\x12\x11\n\treport_ms\x18\x02 \x01(\x04\"\x9b\x01\n\x13\x43loseSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12&\n\x05\x62ooks\x18\x03 \x03(\x0b\x32\x17.rollcast.v1.ActorBooks\x12(\n\x06reason\x18\x04 \x01(\x0e\x32\x18.rollcast.v1.CloseReason\x12\x0f\n\x07message\x18\x05 \x01(\t\"\x16\n\x14\x43loseSessionResponse*\x7f\n\x0b\x43loseReason\x12\x1c\n\x18\x43LOSE_REASON_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43LOSE_REASON_DONE\x10\x01\x12#\n\x1f\x43LOSE_REASON_ENVIRONMENT_FAILED\x10\x02\x12\x16\n\x12\x43LOSE_REASON_ERROR\x10\x03\x32\xea\x02\n\x0eSessionService\x12P\n\x0bOpenSession\x12\x1f.rollcast.v1.OpenSessionRequest\x1a .rollcast.v1.OpenSessionResponse\x12\\\n\x0f\x44\x65\x63lareBehavior\x12#.rollcast.v1.DeclareBehaviorRequest\x1a$.rollcast.v1.DeclareBehaviorResponse\x12S\n\x0cRenewSession\x12 .rollcast.v1.RenewSessionRequest\x1a!.rollcast.v1.RenewSessionResponse\x12S\n\x0c\x43loseSession\x12 .rollcast.v1.CloseSessionRequest\x1a!.rollcast.v1.CloseSessionResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19rollcast/v1/session.proto\x12\x0brollcast.v1\x1a\x18rollcast/v1/policy.proto\x1a\x16rollcast/v1/spec.proto\",\n\x0bReasonCount\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\r\n\x05steps\x18\x02 \x01(\x04\"\xf9\x01\n\nActorBooks\x12\x16\n\x0e\x62\x65havior_index\x18\x01 \x01(\r\x12\x16\n\x0eproduced_steps\x18\x02 \x01(\x04\x12\x12\n\nopen_steps\x18\x03 \x01(\x04\x12+\n\tdiscarded\x18\x04 \x03(\x0b\x32\x18.rollcast.v1.ReasonCount\x12)\n\x07\x64ropped\x18\x05 \x03(\x0b\x32\x18.rollcast.v1.ReasonCount\x12\x15\n\runacked_steps\x18\x06 \x01(\x04\x12\x13\n\x0b\x61\x63ked_steps\x18\x07 \x01(\x04\x12\x13\n\x0bghost_steps\x18\x08 \x01(\x04\x12\x0e\n\x06\x61gents\x18\t \x01(\r\"Z\n\x0cPolicyReport\x12\x16\n\x0e\x62\x65havior_index\x18\x01 \x01(\r\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\r\n\x05\x65rror\x18\x04 \x01(\t\"\x85\x01\n\rResumeSession\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x12\n\ngeneration\x18\x03 \x01(\x04\x12\x15\n\racked_through\x18\x04 \x01(\x04\x12&\n\x05\x62ooks\x18\x05 \x03(\x0b\x32\x17.rollcast.v1.ActorBooks\"\xb6\x01\n\x12OpenSessionRequest\x12\x19\n\x11protocol_revision\x18\x01 \x01(\r\x12\x12\n\nactor_name\x18\x02 \x01(\t\x12\x13\n\x0binstance_id\x18\x03 \x01(\t\x12*\n\x06resume\x18\x04 \x01(\x0b\x32\x1a.rollcast.v1.ResumeSession\x12\x16\n\x0e\x63lient_version\x18\x05 \x01(\t\x12\x18\n\x10policy_encodings\x18\x06 \x03(\t\"u\n\x0b\x43hunkLimits\x12\x17\n\x0fmax_chunk_bytes\x18\x01 \x01(\x04\x12\x1a\n\x12target_chunk_bytes\x18\x02 \x01(\x04\x12\x18\n\x10max_chunk_age_ms\x18\x03 \x01(\x04\x12\x17\n\x0fmax_chunk_steps\x18\x04 \x01(\x04\"\xc2\x01\n\x13\x45nvironmentSettings\x12\x10\n\x08\x65nv_args\x18\x01 \x03(\t\x12\x11\n\tnum_areas\x18\x02 \x01(\r\x12\x1c\n\x14timeout_wait_seconds\x18\x03 \x01(\x01\x12\x1d\n\x15max_lifetime_restarts\x18\x04 \x01(\x03\x12\x1d\n\x15restarts_rate_limit_n\x18\x05 \x01(\x03\x12*\n\"restarts_rate_limit_period_seconds\x18\x06 \x01(\x01\"\xc3\x01\n\x0e\x45ngineSettings\x12\r\n\x05width\x18\x01 \x01(\r\x12\x0e\n\x06height\x18\x02 \x01(\r\x12\x15\n\rquality_level\x18\x03 \x01(\x05\x12\x12\n\ntime_scale\x18\x04 \x01(\x02\x12\x19\n\x11target_frame_rate\x18\x05 \x01(\x05\x12\x1a\n\x12\x63\x61pture_frame_rate\x18\x06 \x01(\x05\x12\x13\n\x0bno_graphics\x18\x07 \x01(\x08\x12\x1b\n\x13no_graphics_monitor\x18\x08 \x01(\x08\"\xea\x03\n\x13OpenSessionResponse\x12\x19\n\x11protocol_revision\x18\x01 \x01(\r\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x0e\n\x06run_id\x18\x04 \x01(\t\x12\x12\n\ngeneration\x18\x05 \x01(\x04\x12\x13\n\x0b\x61\x63tor_index\x18\x06 \x01(\r\x12\x10\n\x08run_seed\x18\x07 \x01(\x04\x12\x10\n\x08lease_ms\x18\x08 \x01(\x04\x12(\n\x06limits\x18\t \x01(\x0b\x32\x18.rollcast.v1.ChunkLimits\x12\x0f\n\x07resumed\x18\n \x01(\x08\x12\x15\n\rnext_sequence\x18\x0b \x01(\x04\x12\x11\n\tbehaviors\x18\x0c \x03(\t\x12>\n\x14\x65nvironment_settings\x18\r \x01(\x0b\x32 .rollcast.v1.EnvironmentSettings\x12\x34\n\x0f\x65ngine_settings\x18\x0e \x01(\x0b\x32\x1b.rollcast.v1.EngineSettings\x12\x18\n\x10\x63olumn_encodings\x18\x0f \x03(\t\x12\x16\n\x0eserver_version\x18\x10 \x01(\t\x12+\n\nassignment\x18\x11 \x01(\x0b\x32\x17.rollcast.v1.Assignment\"\x82\x01\n\x16\x44\x65\x63lareBehaviorRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\'\n\x04spec\x18\x03 \x01(\x0b\x32\x19.rollcast.v1.BehaviorSpec\x12\x0c\n\x04team\x18\x04 \x01(\x05\x12\x0e\n\x06\x61gents\x18\x05 \x01(\r\"\x9d\x01\n\x17\x44\x65\x63lareBehaviorResponse\x12\x16\n\x0e\x62\x65havior_index\x18\x01 \x01(\r\x12\x14\n\x0ctime_horizon\x18\x02 \x01(\r\x12\x15\n\rmemory_stride\x18\x03 \x01(\r\x12\x16\n\x0emax_policy_lag\x18\x04 \x01(\r\x12\x13\n\x0b\x63ut_at_swap\x18\x05 \x01(\x08\x12\x10\n\x08training\x18\x06 \x01(\x08\"\xbc\x01\n\nActorTimes\x12\x14\n\x0cwall_seconds\x18\x01 \x01(\x01\x12\x16\n\x0e\x63redit_seconds\x18\x02 \x01(\x01\x12\x14\n\x0chold_seconds\x18\x03 \x01(\x01\x12\x16\n\x0epolicy_seconds\x18\x04 \x01(\x01\x12\x1a\n\x12\x63onnection_seconds\x18\x05 \x01(\x01\x12\x1f\n\x12round_trip_seconds\x18\x06 \x01(\x01H\x00\x88\x01\x01\x42\x15\n\x13_round_trip_seconds\"\xb5\x01\n\x13RenewSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12&\n\x05\x62ooks\x18\x03 \x03(\x0b\x32\x17.rollcast.v1.ActorBooks\x12+\n\x08policies\x18\x04 \x03(\x0b\x32\x19.rollcast.v1.PolicyReport\x12&\n\x05times\x18\x05 \x01(\x0b\x32\x17.rollcast.v1.ActorTimes\";\n\x14RenewSessionResponse\x12\x10\n\x08lease_ms\x18\x01 \x01(\x04\x12\x11\n\treport_ms\x18\x02 \x01(\x04\"\x9b\x01\n\x13\x43loseSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12&\n\x05\x62ooks\x18\x03 \x03(\x0b\x32\x17.rollcast.v1.ActorBooks\x12(\n\x06reason\x18\x04 \x01(\x0e\x32\x18.rollcast.v1.CloseReason\x12\x0f\n\x07message\x18\x05 \x01(\t\"\x16\n\x14\x43loseSessionResponse*\x7f\n\x0b\x43loseReason\x12\x1c\n\x18\x43LOSE_REASON_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43LOSE_REASON_DONE\x10\x01\x12#\n\x1f\x43LOSE_REASON_ENVIRONMENT_FAILED\x10\x02\x12\x16\n\x12\x43LOSE_REASON_ERROR\x10\x03\x32\xea\x02\n\x0eSessionService\x12P\n\x0bOpenSession\x12\x1f.rollcast.v1.OpenSessionRequest\x1a .rollcast.v1.OpenSessionResponse\x12\\\n\x0f\x44\x65\x63lareBehavior\x12#.rollcast.v1.DeclareBehaviorRequest\x1a$.rollcast.v1.DeclareBehaviorResponse\x12S\n\x0cRenewSession\x12 .rollcast.v1.RenewSessionRequest\x1a!.rollcast.v1.RenewSessionResponse\x12S\n\x0c\x43loseSession\x12 .rollcast.v1.CloseSessionRequest\x1a!.rollcast.v1.CloseSessionResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'rollcast.v1.session_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CLOSEREASON']._serialized_start=2650
-  _globals['_CLOSEREASON']._serialized_end=2777
-  _globals['_REASONCOUNT']._serialized_start=66
-  _globals['_REASONCOUNT']._serialized_end=110
-  _globals['_ACTORBOOKS']._serialized_start=113
-  _globals['_ACTORBOOKS']._serialized_end=362
-  _globals['_POLICYREPORT']._serialized_start=364
-  _globals['_POLICYREPORT']._serialized_end=454
-  _globals['_RESUMESESSION']._serialized_start=457
-  _globals['_RESUMESESSION']._serialized_end=590
-  _globals['_OPENSESSIONREQUEST']._serialized_start=593
-  _globals['_OPENSESSIONREQUEST']._serialized_end=775
-  _globals['_CHUNKLIMITS']._serialized_start=777
-  _globals['_CHUNKLIMITS']._serialized_end=894
-  _globals['_ENVIRONMENTSETTINGS']._serialized_start=897
-  _globals['_ENVIRONMENTSETTINGS']._serialized_end=1091
-  _globals['_ENGINESETTINGS']._serialized_start=1094
-  _globals['_ENGINESETTINGS']._serialized_end=1289
-  _globals['_OPENSESSIONRESPONSE']._serialized_start=1292
-  _globals['_OPENSESSIONRESPONSE']._serialized_end=1737
-  _globals['_DECLAREBEHAVIORREQUEST']._serialized_start=1740
-  _globals['_DECLAREBEHAVIORREQUEST']._serialized_end=1870
-  _globals['_DECLAREBEHAVIORRESPONSE']._serialized_start=1873
-  _globals['_DECLAREBEHAVIORRESPONSE']._serialized_end=2030
-  _globals['_ACTORTIMES']._serialized_start=2033
-  _globals['_ACTORTIMES']._serialized_end=2221
-  _globals['_RENEWSESSIONREQUEST']._serialized_start=2224
-  _globals['_RENEWSESSIONREQUEST']._serialized_end=2405
-  _globals['_RENEWSESSIONRESPONSE']._serialized_start=2407
-  _globals['_RENEWSESSIONRESPONSE']._serialized_end=2466
-  _globals['_CLOSESESSIONREQUEST']._serialized_start=2469
-  _globals['_CLOSESESSIONREQUEST']._serialized_end=2624
-  _globals['_CLOSESESSIONRESPONSE']._serialized_start=2626
-  _globals['_CLOSESESSIONRESPONSE']._serialized_end=2648
-  _globals['_SESSIONSERVICE']._serialized_start=2780
-  _globals['_SESSIONSERVICE']._serialized_end=3142
+  _globals['_CLOSEREASON']._serialized_start=2721
+  _globals['_CLOSEREASON']._serialized_end=2848
+  _globals['_REASONCOUNT']._serialized_start=92
+  _globals['_REASONCOUNT']._serialized_end=136
+  _globals['_ACTORBOOKS']._serialized_start=139
+  _globals['_ACTORBOOKS']._serialized_end=388
+  _globals['_POLICYREPORT']._serialized_start=390
+  _globals['_POLICYREPORT']._serialized_end=480
+  _globals['_RESUMESESSION']._serialized_start=483
+  _globals['_RESUMESESSION']._serialized_end=616
+  _globals['_OPENSESSIONREQUEST']._serialized_start=619
+  _globals['_OPENSESSIONREQUEST']._serialized_end=801
+  _globals['_CHUNKLIMITS']._serialized_start=803
+  _globals['_CHUNKLIMITS']._serialized_end=920
+  _globals['_ENVIRONMENTSETTINGS']._serialized_start=923
+  _globals['_ENVIRONMENTSETTINGS']._serialized_end=1117
+  _globals['_ENGINESETTINGS']._serialized_start=1120
+  _globals['_ENGINESETTINGS']._serialized_end=1315
+  _globals['_OPENSESSIONRESPONSE']._serialized_start=1318
+  _globals['_OPENSESSIONRESPONSE']._serialized_end=1808
+  _globals['_DECLAREBEHAVIORREQUEST']._serialized_start=1811
+  _globals['_DECLAREBEHAVIORREQUEST']._serialized_end=1941
+  _globals['_DECLAREBEHAVIORRESPONSE']._serialized_start=1944
+  _globals['_DECLAREBEHAVIORRESPONSE']._serialized_end=2101
+  _globals['_ACTORTIMES']._serialized_start=2104
+  _globals['_ACTORTIMES']._serialized_end=2292
+  _globals['_RENEWSESSIONREQUEST']._serialized_start=2295
+  _globals['_RENEWSESSIONREQUEST']._serialized_end=2476
+  _globals['_RENEWSESSIONRESPONSE']._serialized_start=2478
+  _globals['_RENEWSESSIONRESPONSE']._serialized_end=2537
+  _globals['_CLOSESESSIONREQUEST']._serialized_start=2540
+  _globals['_CLOSESESSIONREQUEST']._serialized_end=2695
+  _globals['_CLOSESESSIONRESPONSE']._serialized_start=2697
+  _globals['_CLOSESESSIONRESPONSE']._serialized_end=2719
+  _globals['_SESSIONSERVICE']._serialized_start=2851
+  _globals['_SESSIONSERVICE']._serialized_end=3213
 # @@protoc_insertion_point(module_scope)

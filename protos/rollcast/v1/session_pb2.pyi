@@ -9,6 +9,7 @@ import google.protobuf.descriptor
 import google.protobuf.internal.containers
 import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
+import rollcast.v1.policy_pb2
 import rollcast.v1.spec_pb2
 import sys
 import typing
@@ -382,6 +383,7 @@ class OpenSessionResponse(google.protobuf.message.Message):
     ENGINE_SETTINGS_FIELD_NUMBER: builtins.int
     COLUMN_ENCODINGS_FIELD_NUMBER: builtins.int
     SERVER_VERSION_FIELD_NUMBER: builtins.int
+    ASSIGNMENT_FIELD_NUMBER: builtins.int
     protocol_revision: builtins.int
     """The revision to use."""
     session_id: builtins.str
@@ -424,6 +426,12 @@ class OpenSessionResponse(google.protobuf.message.Message):
     def column_encodings(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Column encodings that the learner can unpack, RAW aside: "zstd"."""
 
+    @property
+    def assignment(self) -> rollcast.v1.policy_pb2.Assignment:
+        """What the actor is asked to do, so that a simulator can be told of its parameters before its first step. Id 0 asks
+        for nothing but learning. Newer ones come with PolicyService.
+        """
+
     def __init__(
         self,
         *,
@@ -443,10 +451,11 @@ class OpenSessionResponse(google.protobuf.message.Message):
         engine_settings: Global___EngineSettings | None = ...,
         column_encodings: collections.abc.Iterable[builtins.str] | None = ...,
         server_version: builtins.str = ...,
+        assignment: rollcast.v1.policy_pb2.Assignment | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["engine_settings", b"engine_settings", "environment_settings", b"environment_settings", "limits", b"limits"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["assignment", b"assignment", "engine_settings", b"engine_settings", "environment_settings", b"environment_settings", "limits", b"limits"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["actor_index", b"actor_index", "behaviors", b"behaviors", "column_encodings", b"column_encodings", "engine_settings", b"engine_settings", "environment_settings", b"environment_settings", "epoch", b"epoch", "generation", b"generation", "lease_ms", b"lease_ms", "limits", b"limits", "next_sequence", b"next_sequence", "protocol_revision", b"protocol_revision", "resumed", b"resumed", "run_id", b"run_id", "run_seed", b"run_seed", "server_version", b"server_version", "session_id", b"session_id"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["actor_index", b"actor_index", "assignment", b"assignment", "behaviors", b"behaviors", "column_encodings", b"column_encodings", "engine_settings", b"engine_settings", "environment_settings", b"environment_settings", "epoch", b"epoch", "generation", b"generation", "lease_ms", b"lease_ms", "limits", b"limits", "next_sequence", b"next_sequence", "protocol_revision", b"protocol_revision", "resumed", b"resumed", "run_id", b"run_id", "run_seed", b"run_seed", "server_version", b"server_version", "session_id", b"session_id"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___OpenSessionResponse: typing_extensions.TypeAlias = OpenSessionResponse

@@ -1,0 +1,1 @@
+"""Unity players: the calls of their `Exchange` become rows for the learner, its policies become their actions."""

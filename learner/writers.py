@@ -13,6 +13,7 @@ from learner import plugins
 from learner.checkpoints.names import safe_name
 from learner.checkpoints.runfolder import RunFolder
 from learner.exits import ExitCode, UserError
+from learner.observe.console import ConsoleWriter
 from learner.observe.csvfile import CsvWriter
 from learner.observe.stats import StatsWriter
 from learner.observe.tensorboard import TensorBoardWriter
@@ -77,13 +78,14 @@ def open_writers(names: Sequence[str], context: WriterContext) -> list[StatsWrit
 
 
 def writers_of(loaded: LoadedRun, folder: RunFolder) -> list[StatsWriter]:
-    """Makes the writers that a run's settings name.
+    """Makes the writers that a run's settings name, and the one of ``rollcast.log_format: mlagents``.
 
     Raises:
         UserError: as `open_writers`.
     """
     context = WriterContext(folder.path, folder.run_id, folder.resuming, effective_document(loaded))
-    return open_writers(loaded.options.rollcast.stats_writers, context)
+    writers = open_writers(loaded.options.rollcast.stats_writers, context)
+    return [*writers, ConsoleWriter()] if loaded.options.rollcast.log_format == "mlagents" else writers
 
 
 def close_writers(writers: Sequence[StatsWriter]) -> None:

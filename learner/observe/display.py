@@ -35,13 +35,15 @@ class Display:
     """Shows views at a steady pace. Leave it through ``with`` or :meth:`close`, which restores the terminal.
 
     Args:
-        surface: what to show them on.
+        surface: what to show them on; None shows nothing.
         interval_seconds: least time between two of them.
         clock: a monotonic clock in seconds.
     """
 
-    def __init__(self, surface: Surface, interval_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._surface: Surface | None = surface
+    def __init__(
+        self, surface: Surface | None, interval_seconds: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._surface = surface
         self._interval_seconds = interval_seconds
         self._clock = clock
         self._next = clock()
@@ -82,10 +84,14 @@ class Display:
 def open_display(log_format: LogFormat, summary_seconds: float) -> Display:
     """Returns the display that fits: the panel only for ``auto`` on a terminal, never beside JSON.
 
+    With ``mlagents`` it shows nothing: :class:`learner.observe.console.ConsoleWriter` prints the summaries.
+
     Args:
         log_format: as for :func:`learner.observe.logs.configure`, which has been called.
         summary_seconds: time between two lines.
     """
+    if log_format == "mlagents":
+        return Display(None, summary_seconds)
     if log_format == "auto" and panel_fits(os.environ.get("TERM", "")):
         from learner.observe.panel import PanelSurface  # noqa: PLC0415  (imports rich, which only a panel needs)
 

@@ -14,7 +14,7 @@ from learner.observe.jsonfile import as_json
 from learner.observe.logfile import LogFile
 from learner.observe.text import printable
 
-LogFormat = Literal["auto", "console", "json"]
+LogFormat = Literal["auto", "console", "json", "mlagents"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 MAX_LOG_VALUE_CHARS = 2000
@@ -30,8 +30,9 @@ def configure(
     """Sends the log lines of this process, those of libraries included, to standard error.
 
     Args:
-        log_format: ``json`` writes one object a line; ``console`` and ``auto`` write lines for people, in colour on a
-            terminal. Whether ``auto`` shows a panel besides is up to :mod:`learner.observe.display`.
+        log_format: ``json`` writes one object a line; the others write lines for people, in colour on a terminal.
+            What they show besides is up to :mod:`learner.observe.display` and, for ``mlagents``,
+            :mod:`learner.observe.console`.
         level: the least level shown; of libraries, warnings at least.
         stream: where to, instead of standard error.
         file: keeps the same lines as JSON, whatever the format.

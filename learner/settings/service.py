@@ -156,8 +156,9 @@ class ServiceSettings(SettingsModel):
     torch_threads: PositiveWhole | None = Field(
         default=None, le=MAX_THREADS, description="threads of torch; null takes the free cores"
     )
-    log_format: Literal["auto", "console", "json"] = Field(
-        default="auto", description="auto goes by whether the output is a terminal"
+    log_format: Literal["auto", "console", "json", "mlagents"] = Field(
+        default="auto",
+        description="auto goes by whether the output is a terminal; mlagents prints mlagents-learn's line per summary",
     )
     summary_seconds: PositiveReal = Field(
         default=5.0, ge=MIN_SECONDS, le=MAX_SECONDS, description="time between summary lines on the console"

@@ -330,6 +330,7 @@ class RLTrainer(Trainer):
 
     def write_summary(self, step: int) -> None:
         """Hands the collected statistics to the writers under a step."""
+        self.stats_reporter.set_stat("Is Training", float(self.should_still_train))
         self.stats_reporter.write_stats(step)
 
     def export_model(self, path: Path) -> None:

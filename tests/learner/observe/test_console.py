@@ -1,0 +1,95 @@
+"""The lines that mlagents-learn prints, as scripts of its users read them."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+
+from learner.observe.console import ConsoleWriter
+from learner.observe.display import open_display
+from learner.observe.stats import Aggregation, StatsReporter
+from tests.learner.observe.views import behavior, run_view
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.seconds = 100.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def console() -> io.StringIO:
+    """What is printed."""
+    return io.StringIO()
+
+
+@pytest.fixture
+def reporter(console: io.StringIO) -> StatsReporter:
+    """A behavior whose training began 39.274 s ago."""
+    clock = _Clock()
+    writer = ConsoleWriter(console, clock)
+    clock.seconds += 39.274
+    return StatsReporter("3DBall", [writer])
+
+
+def _lived(reporter: StatsReporter, *returns: float, is_training: bool = True) -> None:
+    for value in returns:
+        reporter.add_stat("Environment/Cumulative Reward", value, Aggregation.HISTOGRAM)
+    reporter.set_stat("Is Training", float(is_training))
+
+
+def test_a_summary_is_one_line(reporter: StatsReporter, console: io.StringIO) -> None:
+    """Category, step, time, mean and spread of the returns since the last one, and whether it trains."""
+    _lived(reporter, 1.0, 2.0, 3.0)
+    reporter.write_stats(12000)
+    assert console.getvalue() == (
+        "[INFO] 3DBall. Step: 12000. Time Elapsed: 39.274 s. Mean Reward: 2.000. Std of Reward: 0.816. Training.\n"
+    )
+
+
+def test_each_summary_is_over_its_own_episodes(reporter: StatsReporter, console: io.StringIO) -> None:
+    """The second line has nothing of the first; without an episode it says so."""
+    _lived(reporter, 5.0)
+    reporter.write_stats(1000)
+    _lived(reporter, is_training=False)
+    reporter.write_stats(2000)
+    first, second = console.getvalue().splitlines()
+    assert "Mean Reward: 5.000. Std of Reward: 0.000. Training." in first
+    assert re.fullmatch(r"\[INFO\] 3DBall\. Step: 2000\. .*No episode .*\. Not Training\.", second)
+
+
+def test_groups_have_their_own_mean(reporter: StatsReporter, console: io.StringIO) -> None:
+    """With groups the mean group reward stands in the place of the spread."""
+    _lived(reporter, 1.0)
+    reporter.add_stat("Environment/Group Cumulative Reward", 4.5, Aggregation.HISTOGRAM)
+    reporter.write_stats(1000)
+    assert "Mean Reward: 1.000. Mean Group Reward: 4.500. Training." in console.getvalue()
+    assert "Std" not in console.getvalue()
+
+
+def test_self_play_has_its_rating(reporter: StatsReporter, console: io.StringIO) -> None:
+    """The rating stands beside the rewards."""
+    _lived(reporter, 1.0)
+    reporter.set_stat("Self-play/ELO", 1203.25)
+    reporter.write_stats(1000)
+    assert "Std of Reward: 0.000. ELO: 1203.250. Training." in console.getvalue()
+
+
+def test_what_is_left_at_the_end_is_no_summary(reporter: StatsReporter, console: io.StringIO) -> None:
+    """Losses alone, written when a run ends, print nothing."""
+    reporter.add_stat("Losses/Policy Loss", 0.1)
+    reporter.write_stats(1234)
+    assert console.getvalue() == ""
+
+
+def test_nothing_else_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """Beside these lines there is neither a panel nor a progress line."""
+    with open_display("mlagents", 0.01) as display:
+        assert not display.due
+        display.update(run_view(behavior()), now=True)
+    captured = capsys.readouterr()
+    assert captured.out + captured.err == ""

@@ -1,0 +1,1 @@
+"""Side channels: bytes that ride on the exchanges with a player, beside observations and actions."""

@@ -1,0 +1,102 @@
+"""Channels of the user's own: raw bytes to and from players."""
+
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any, Final, Protocol, runtime_checkable
+from uuid import UUID
+
+from actor_client.exits import ActorError, ExitCode
+from actor_client.unity.channels.engine import ENGINE_CHANNEL
+from actor_client.unity.channels.parameters import PARAMETERS_CHANNEL
+from actor_client.unity.channels.stats import STATS_CHANNEL
+
+ENTRY_POINT_GROUP: Final = "rollcast.side_channels"
+RESERVED_CHANNELS: Final = frozenset({ENGINE_CHANNEL, PARAMETERS_CHANNEL, STATS_CHANNEL})
+
+Send = Callable[[bytes], None]
+"""Queues a payload for one player; it goes out with the next answer to it. May be called from any thread."""
+
+
+@runtime_checkable
+class ChannelPlugin(Protocol):
+    """A side channel of the user's own; one object serves all players of an actor.
+
+    Both methods are called in the thread that steps, where every player waits for them. What they raise is logged, and
+    never ends a training.
+
+    Attributes:
+        channel_id: The UUID that the C# side registers its channel with.
+    """
+
+    channel_id: UUID
+
+    def on_player(self, worker: int, send: Send) -> None:
+        """A player begins, or begins anew; what is sent now reaches it before its first scene."""
+
+    def on_message(self, worker: int, data: bytes) -> None:
+        """A player has sent a payload."""
+
+
+def load_plugins(names: Iterable[str] = ()) -> tuple[ChannelPlugin, ...]:
+    """Makes the plug-ins that installed packages declare, and those that are named.
+
+    Args:
+        names: `module:callable`, as `--side-channel` takes them; modules of the working directory are found, too. The
+            callable takes no arguments and returns a plug-in.
+
+    Raises:
+        ActorError: One cannot be imported or made, is no plug-in, or claims a channel that is taken.
+    """
+    points = [*entry_points(group=ENTRY_POINT_GROUP), *(_point(name) for name in names)]
+    plugins = tuple(_made(point) for point in points)
+    _check_channels(plugins, points)
+    return plugins
+
+
+def _point(name: str) -> EntryPoint:
+    module, colon, attribute = name.partition(":")
+    if not (module and colon and attribute):
+        raise ActorError(ExitCode.USAGE, f"--side-channel {name!r}: write module:callable")
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)
+    return EntryPoint(name, name, ENTRY_POINT_GROUP)
+
+
+def _made(point: EntryPoint) -> ChannelPlugin:
+    module, _, attribute = point.value.partition(":")
+    try:
+        found: Any = importlib.import_module(module.strip())
+        for part in attribute.strip().split("."):
+            found = getattr(found, part)
+        plugin = found()
+    except BaseException as error:  # whatever a module of the user's raises, sys.exit included
+        reason = " ".join(str(error).split())
+        raise ActorError(
+            ExitCode.USAGE, f"side channel {point.value} cannot be made: {type(error).__name__}: {reason}"
+        ) from error
+    missing = [name for name in ("channel_id", "on_player", "on_message") if not hasattr(plugin, name)]
+    if missing:
+        raise ActorError(
+            ExitCode.USAGE,
+            f"side channel {point.value} returned {type(plugin).__name__}, which has no {', '.join(missing)}",
+        )
+    if not isinstance(plugin.channel_id, UUID):
+        kind = type(plugin.channel_id).__name__
+        raise ActorError(ExitCode.USAGE, f"side channel {point.value}: channel_id is {kind}; a uuid.UUID is needed")
+    made: ChannelPlugin = plugin
+    return made
+
+
+def _check_channels(plugins: Sequence[ChannelPlugin], points: Sequence[EntryPoint]) -> None:
+    taken: dict[UUID, str] = dict.fromkeys(RESERVED_CHANNELS, "Rollcast itself")
+    for plugin, point in zip(plugins, points, strict=True):
+        owner = taken.get(plugin.channel_id)
+        if owner is not None:
+            raise ActorError(
+                ExitCode.USAGE, f"side channel {point.value}: channel {plugin.channel_id} belongs to {owner}"
+            )
+        taken[plugin.channel_id] = f"side channel {point.value}"

@@ -1,0 +1,94 @@
+"""Side channels of the user's own: found, made, checked."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from actor_client.exits import ActorError, ExitCode
+from actor_client.unity.channels.plugins import ChannelPlugin, load_plugins
+
+CHANNELS = """
+import uuid
+
+class Echo:
+    channel_id = uuid.UUID("621f0a70-4f87-11ea-a6bf-784f4387d1f7")
+
+    def on_player(self, worker, send):
+        self.send = send
+
+    def on_message(self, worker, data):
+        self.send(data)
+
+class Engine(Echo):
+    channel_id = uuid.UUID("e951342c-4f7e-11ea-b238-784f4387d1f7")
+
+class Text(Echo):
+    channel_id = "621f0a70-4f87-11ea-a6bf-784f4387d1f7"
+
+def nothing():
+    return None
+
+def raises():
+    raise RuntimeError("two\\nlines")
+
+def leaves():
+    raise SystemExit(3)
+"""
+
+
+@pytest.fixture
+def channels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module of the user's in the working directory; its name."""
+    name = f"user_channels_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(CHANNELS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    return name
+
+
+def test_a_plugin_of_the_working_directory_is_made(channels: str) -> None:
+    """`--side-channel module:callable` finds a module beside the run file."""
+    (plugin,) = load_plugins([f"{channels}:Echo"])
+    assert isinstance(plugin, ChannelPlugin)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Echo", "write module:callable"),
+        ("no_such_module_here:Echo", "cannot be made: ModuleNotFoundError"),
+        ("{}:Missing", "cannot be made: AttributeError"),
+        ("{}:nothing", "returned NoneType, which has no channel_id, on_player, on_message"),
+        ("{}:Text", "channel_id is str"),
+        ("{}:Engine", "belongs to Rollcast itself"),
+        ("{}:raises", "RuntimeError: two lines"),
+        ("{}:leaves", "SystemExit: 3"),
+    ],
+)
+def test_what_is_no_plugin_is_one_line(channels: str, name: str, said: str) -> None:
+    """Whatever a user's module does, the actor ends with one line that names it, before any player starts."""
+    with pytest.raises(ActorError, match=said) as caught:
+        load_plugins([name.format(channels)])
+    assert caught.value.exit_code == ExitCode.USAGE
+    assert "\n" not in caught.value.message
+
+
+def test_two_plugins_cannot_have_one_channel(channels: str) -> None:
+    """The second one is refused, and both are named."""
+    with pytest.raises(ActorError, match="belongs to side channel"):
+        load_plugins([f"{channels}:Echo", f"{channels}:Echo"])
+
+
+def test_installed_packages_declare_plugins(tmp_path: Path) -> None:
+    """An entry point of the group `rollcast.side_channels` is found without a flag."""
+    (tmp_path / "their_channels.py").write_text(CHANNELS)
+    info = tmp_path / "theirs-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[rollcast.side_channels]\necho = their_channels:Echo\n")
+    code = "from actor_client.unity.channels.plugins import load_plugins; print(load_plugins()[0].channel_id)"
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {code}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "621f0a70-4f87-11ea-a6bf-784f4387d1f7"

@@ -36,7 +36,7 @@ $(PY):
 $(INSTALLED): pyproject.toml constraints.txt | $(PY)
 	@echo "installing into $(VENV) (a few minutes the first time)"
 	@$(if $(TORCH_INDEX),$(PIP_INSTALL) --no-deps --index-url '$(TORCH_INDEX)' torch)
-	@$(PIP_INSTALL) -e '.[learner,actor,gym,box2d,plots,wandb,dev]'
+	@$(PIP_INSTALL) -e '.[learner,actor,gym,box2d,unity,plots,wandb,dev]'
 	@touch $@
 
 lint: venv ## look for mistakes and style

@@ -78,7 +78,7 @@ def test_nothing_of_it_loads_torch(name: str) -> None:
 def test_the_actor_loads_nothing_of_the_learner() -> None:
     """An actor starts where only the extra `actor` is installed: nothing of the learner or its libraries is loaded."""
     loaded = imported_by(modules_of("actor_client"))
-    assert loaded.isdisjoint({"learner", "torch", "tensorboard", "yaml", "onnx", "gymnasium"})
+    assert loaded.isdisjoint({"learner", "torch", "tensorboard", "yaml", "onnx", "gymnasium", "PIL"})
 
 
 def test_the_learner_loads_nothing_of_the_actor() -> None:

@@ -16,7 +16,7 @@ from tests.architecture.tree import PACKAGES, ROOT, files, parsed, shown, source
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
-INSTALLED_WITH = {"rollcast": (), "learner": ("learner", "plots", "wandb"), "actor_client": ("actor", "gym")}
+INSTALLED_WITH = {"rollcast": (), "learner": ("learner", "plots", "wandb"), "actor_client": ("actor", "gym", "unity")}
 """The extras that bring what a package may import."""
 
 
@@ -83,7 +83,7 @@ def test_everything_imported_is_declared(package: str) -> None:
             continue
         for name in _imports(parsed(path)):
             top = name.partition(".")[0]
-            if top in sys.stdlib_module_names or top in {package, "rollcast"}:
+            if top in sys.stdlib_module_names or top in {package, "rollcast", "communicator_objects"}:
                 continue
             known = distributions.get(COMES_WITH.get(top, top), [])
             # `google` is shared: protobuf and googleapis-common-protos both are declared.

@@ -28,10 +28,10 @@ def check_config(
 ) -> ExitCode:
     """Writes the resolved settings to ``output``: a tree with sources, or the bare tree as JSON.
 
-    Warnings, and what is not built yet, go to ``errors``.
+    Warnings, and what is not built yet, so that a run with these settings would be refused, go to ``errors``.
 
     Returns:
-        OK, or RUN_FILE if a run with these settings would be refused at its start.
+        OK: the settings can be read.
 
     Raises:
         UserError: the settings cannot be read; ``details`` has every problem if there are several.
@@ -44,8 +44,8 @@ def check_config(
     else:
         output.write(render_tree(loaded))
     errors.writelines(f"warning: {line}\n" for line in loaded.warnings)
-    errors.writelines(f"error: {line}\n" for line in missing)
-    return ExitCode.RUN_FILE if missing else ExitCode.OK
+    errors.writelines(f"serve would refuse: {line}\n" for line in missing)
+    return ExitCode.OK
 
 
 def render_tree(loaded: LoadedRun) -> str:

@@ -8,7 +8,16 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from learner.settings.base import NonNegativeReal, PositiveReal, PositiveWhole, Real, Schedule, SettingsModel
+from learner.settings.base import (
+    Fraction,
+    NonNegativeReal,
+    NonNegativeWhole,
+    PositiveReal,
+    PositiveWhole,
+    Real,
+    Schedule,
+    SettingsModel,
+)
 
 
 class HyperparameterSettings(SettingsModel):
@@ -29,14 +38,13 @@ def _schedule_of_learning_rate(values: dict[str, object]) -> Schedule:
     return "constant" if values.get("learning_rate_schedule") == "constant" else "linear"
 
 
-class PPOHyperparameters(HyperparameterSettings):
-    """PPO (Schulman et al. 2017, arXiv:1707.06347) with ML-Agents' keys and defaults, and a few keys of Rollcast."""
+class OnPolicyHyperparameters(HyperparameterSettings):
+    """What ``ppo`` and ``poca`` share: ML-Agents' keys and defaults, and a few keys of Rollcast."""
 
     beta: NonNegativeReal = Field(default=5e-3, description="weight of the entropy bonus")
     epsilon: PositiveReal = Field(default=0.2, description="clipping range of the ratio")
     lambd: Real = Field(default=0.95, ge=0, le=1, description="lambda of generalized advantage estimation")
     num_epoch: PositiveWhole = Field(default=3, description="passes over the buffer in one update")
-    shared_critic: bool = Field(default=False, description="one body for policy and values")
     beta_schedule: Schedule = Field(
         default_factory=_schedule_of_learning_rate, description="linear to 1e-5, or constant"
     )
@@ -52,8 +60,44 @@ class PPOHyperparameters(HyperparameterSettings):
     adam_epsilon: PositiveReal = Field(default=1e-8, description="Adam's epsilon")
 
 
-HYPERPARAMETERS: Mapping[str, type[HyperparameterSettings]] = MappingProxyType({"ppo": PPOHyperparameters})
-"""Hyperparameter model of each trainer type. A new trainer adds one entry."""
+class PPOHyperparameters(OnPolicyHyperparameters):
+    """PPO (Schulman et al. 2017, arXiv:1707.06347)."""
+
+    shared_critic: bool = Field(default=False, description="one body for policy and values")
+
+
+class POCAHyperparameters(OnPolicyHyperparameters):
+    """MA-POCA (Cohen et al. 2022, arXiv:2111.05992); its critic sees the whole group and shares nothing."""
+
+
+def _steps_per_update(values: dict[str, object]) -> float:
+    """Copies ``steps_per_update``, which the reward signals follow unless they have their own."""
+    steps = values.get("steps_per_update")
+    return float(steps) if isinstance(steps, int | float) else 1.0
+
+
+class SACHyperparameters(HyperparameterSettings):
+    """Soft actor-critic (Haarnoja et al. 2018, arXiv:1812.05905) with ML-Agents' keys and defaults."""
+
+    batch_size: PositiveWhole = Field(default=128, description="steps in one minibatch")
+    buffer_size: PositiveWhole = Field(default=50000, description="steps the replay memory holds")
+    learning_rate_schedule: Schedule = Field(
+        default="constant", description="linear to 1e-10 over max_steps, or constant"
+    )
+    buffer_init_steps: NonNegativeWhole = Field(default=0, description="steps collected before the first update")
+    tau: Fraction = Field(default=0.005, description="share of the newest values in the target network")
+    steps_per_update: PositiveReal = Field(default=1.0, description="steps collected for each update")
+    save_replay_buffer: bool = Field(default=False, description="keep the replay memory over a restart")
+    init_entcoef: NonNegativeReal = Field(default=1.0, description="entropy coefficient at the start")
+    reward_signal_steps_per_update: PositiveReal = Field(
+        default_factory=_steps_per_update, description="steps for each update of the reward signals"
+    )
+
+
+HYPERPARAMETERS: Mapping[str, type[HyperparameterSettings]] = MappingProxyType(
+    {"ppo": PPOHyperparameters, "poca": POCAHyperparameters, "sac": SACHyperparameters}
+)
+"""Hyperparameter model of each trainer type that a run file may name; which can be trained, `unsupported` says."""
 
 
 def unknown_trainer_message(trainer_type: str) -> str:

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from learner.settings.run import RunOptions
 from learner.settings.trainer import TrainerSettings
 
+BUILT_TRAINERS = frozenset({"ppo"})
+"""Trainer types that can be trained; the others of the run file can be read."""
+
 
 def unsupported(options: RunOptions) -> list[str]:
     """Returns one line for each feature that is asked for and not built yet; none if the run can start."""
@@ -24,6 +27,9 @@ def unsupported(options: RunOptions) -> list[str]:
 
 
 def _of_behavior(path: str, settings: TrainerSettings) -> Iterator[str]:
+    if settings.trainer_type not in BUILT_TRAINERS:
+        built = ", ".join(sorted(BUILT_TRAINERS))
+        yield f"{path}.trainer_type: {settings.trainer_type} is not built yet; trainers that are: {built}"
     network = settings.network_settings
     if network.memory is not None:
         yield f"{path}.network_settings.memory: recurrent networks are not built yet, remove it"

@@ -131,4 +131,4 @@ def test_run_files_are_valid(source: str, tmp_path: Path) -> None:
             [sys.executable, "-m", "learner", "check-config", str(run_file)],
             capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path,
         )  # fmt: skip
-        assert done.returncode == 0, f"{run_file}: {done.stderr}"
+        assert (done.returncode, done.stderr) == (0, ""), f"{run_file}: {done.stderr}"

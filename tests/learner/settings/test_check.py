@@ -33,12 +33,12 @@ def test_json_is_the_resolved_tree_and_nothing_else(write_run: WriteRun) -> None
     assert errors.getvalue().startswith("warning: ")
 
 
-def test_a_run_that_would_be_refused_has_its_exit_code(write_run: WriteRun) -> None:
-    """check-config says what serve would say."""
+def test_what_no_trainer_does_yet_is_resolved_and_told(write_run: WriteRun) -> None:
+    """The settings are whole, and beside them stands what serve would refuse."""
     output, errors = io.StringIO(), io.StringIO()
     code = check_config(write_run("behaviors: {A: {self_play: {}}}\n"), output=output, errors=errors)
-    assert code is ExitCode.RUN_FILE
-    assert "error: behaviors.A.self_play" in errors.getvalue()
+    assert code is ExitCode.OK
+    assert errors.getvalue() == "serve would refuse: behaviors.A.self_play: not built yet, remove it\n"
     assert "save_steps: 20000" in output.getvalue()
 
 

@@ -13,6 +13,8 @@ from .conftest import WriteRun
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        ("behaviors: {A: {trainer_type: sac}}", "behaviors.A.trainer_type: sac is not built yet"),
+        ("default_settings: {trainer_type: poca}", "default_settings.trainer_type: poca is not built yet"),
         ("behaviors: {A: {network_settings: {memory: {}}}}", "behaviors.A.network_settings.memory"),
         ("behaviors: {A: {}}\ncheckpoint_settings: {inference: true}", "checkpoint_settings.inference"),
         ("behaviors: {A: {self_play: {}}}", "behaviors.A.self_play"),

@@ -108,7 +108,7 @@ def test_a_plugin_that_sends_without_end_is_stopped_and_not_the_actor() -> None:
     channels = SideChannels(0, [plugin], first_of_run=True)
     channels.begin(session_pb2.EngineSettings(), policy_pb2.Assignment())
     largest = bytes(REPLY_BUDGET_BYTES // 2)
-    for _ in range(MAX_WAITING_BYTES // len(largest) - 1):
+    for _ in range(MAX_WAITING_BYTES // len(largest)):
         plugin.senders[0](largest)
     with pytest.raises(ValueError, match="wait for player 0 already"):
         plugin.senders[0](largest)

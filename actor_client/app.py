@@ -25,12 +25,12 @@ from actor_client.policy.runner import Policy, PolicyUnusable
 from actor_client.rollout.loop import LoopLimits, RolloutLoop
 from actor_client.rollout.stats import RolloutStats
 from actor_client.serving import served_metrics
-from actor_client.settings import ActorSettings
+from actor_client.settings.gym import GymSettings
 
 _VERSION_SUFFIX: Final = re.compile(r"-v\d+$")
 
 
-def run_gym(settings: ActorSettings) -> ExitCode:
+def run_gym(settings: GymSettings) -> ExitCode:
     """Steps environments for a learner until the run is over, the time is over, or a signal comes.
 
     Returns:
@@ -63,7 +63,7 @@ def run_gym(settings: ActorSettings) -> ExitCode:
     return ExitCode.OK
 
 
-def _act(settings: ActorSettings, link: LearnerLink, heartbeat: Heartbeat) -> None:
+def _act(settings: GymSettings, link: LearnerLink, heartbeat: Heartbeat) -> None:
     """Makes the environments, connects, steps, and closes the session whatever happened.
 
     Raises:
@@ -77,7 +77,7 @@ def _act(settings: ActorSettings, link: LearnerLink, heartbeat: Heartbeat) -> No
         link.stop_after(settings.max_seconds)
     reason, message = session_pb2.CLOSE_REASON_DONE, ""
     try:
-        with served_metrics(settings, link, heartbeat):
+        with served_metrics(settings, link, heartbeat, settings.env):
             _step(settings, link, make_batch, batch, heartbeat)
     except EnvironmentFailedTooOften as error:
         reason, message = session_pb2.CLOSE_REASON_ENVIRONMENT_FAILED, error.message
@@ -96,7 +96,7 @@ def _act(settings: ActorSettings, link: LearnerLink, heartbeat: Heartbeat) -> No
 
 
 def _step(
-    settings: ActorSettings,
+    settings: GymSettings,
     link: LearnerLink,
     make_batch: Callable[[], EnvBatch],
     batch: EnvBatch,
@@ -134,7 +134,7 @@ def _step(
         raise link.error
 
 
-def _batch_maker(settings: ActorSettings) -> Callable[[], EnvBatch]:
+def _batch_maker(settings: GymSettings) -> Callable[[], EnvBatch]:
     """Returns what makes the environments, at first and after a failure."""
     return lambda: make_env_batch(
         settings.env,
@@ -145,7 +145,7 @@ def _batch_maker(settings: ActorSettings) -> Callable[[], EnvBatch]:
     )
 
 
-def _behavior(settings: ActorSettings, run: RunInfo) -> str:
+def _behavior(settings: GymSettings, run: RunInfo) -> str:
     """Returns the behavior to declare: the one given, the run's only one, or the environment's own name.
 
     Raises:
@@ -194,7 +194,7 @@ def _say_goodbye(link: LearnerLink) -> None:
         )
 
 
-def _say(error: ActorError, settings: ActorSettings) -> None:
+def _say(error: ActorError, settings: GymSettings) -> None:
     """Says in one line why the actor ends."""
     if settings.log_format == "json":
         structlog.get_logger().error("actor_ended", error=error.message, exit_code=error.exit_code.value)

@@ -131,15 +131,16 @@ def _gym(parsed: argparse.Namespace) -> int:
     # gRPC tells of every connection that ends; the log has its own lines for that. Set before gRPC is loaded.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
-        from actor_client import settings
         from actor_client.app import run_gym
+        from actor_client.settings.gym import GymSettings
+        from actor_client.settings.loading import load
     except ModuleNotFoundError as error:
         raise ActorError(
             ExitCode.MISSING_EXTRA,
             f"this command needs the module {error.name!r}; in the checkout: pip install '.[actor,gym]'",
         ) from None
     flags = {name: value for name, value in vars(parsed).items() if name not in {"command", "run", "version"}}
-    return run_gym(settings.load(flags))
+    return run_gym(load(GymSettings, flags))
 
 
 def _version() -> int:

@@ -10,15 +10,21 @@ import structlog
 
 from actor_client.connection.link import LearnerLink
 from actor_client.heartbeat import STUCK_SECONDS, Heartbeat
-from actor_client.settings import ActorSettings
+from actor_client.settings.common import CommonSettings
 
 REVISION_VARIABLE: Final = "ROLLCAST_REVISION"
 """Set by whoever builds an image; names the commit it was built from."""
 
 
 @contextmanager
-def served_metrics(settings: ActorSettings, link: LearnerLink, heartbeat: Heartbeat) -> Iterator[None]:
+def served_metrics(settings: CommonSettings, link: LearnerLink, heartbeat: Heartbeat, env: str) -> Iterator[None]:
     """Serves metrics until the block ends, unless they are switched off.
+
+    Args:
+        settings: Where to serve them.
+        link: Whose numbers they are.
+        heartbeat: Of the stepping thread.
+        env: The environment's name, as it labels the build.
 
     Raises:
         ActorError: The address that was asked for cannot be had.
@@ -31,7 +37,7 @@ def served_metrics(settings: ActorSettings, link: LearnerLink, heartbeat: Heartb
     from actor_client.metrics import ActorBuild, ActorMetrics  # noqa: PLC0415
     from actor_client.metrics_server import MetricsServer  # noqa: PLC0415
 
-    build = ActorBuild(version("rollcast"), os.environ.get(REVISION_VARIABLE, "unknown"), settings.env)
+    build = ActorBuild(version("rollcast"), os.environ.get(REVISION_VARIABLE, "unknown"), env)
     metrics = ActorMetrics(build, link.snapshot)
     host, port = endpoint
     server = MetricsServer(

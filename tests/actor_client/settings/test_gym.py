@@ -7,12 +7,14 @@ from pydantic import ValidationError
 
 from actor_client.cli import build_parser
 from actor_client.exits import ActorError, ExitCode
-from actor_client.settings import ActorSettings, is_loopback, load, split_address
+from actor_client.settings.addresses import is_loopback, split_address
+from actor_client.settings.gym import GymSettings
+from actor_client.settings.loading import load
 
 
 @pytest.fixture(autouse=True)
 def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ActorSettings.model_fields:
+    for name in GymSettings.model_fields:
         monkeypatch.delenv(f"ROLLCAST_ACTOR_{name.upper()}", raising=False)
 
 
@@ -21,14 +23,14 @@ def test_flags_win_over_variables_and_those_over_defaults(monkeypatch: pytest.Mo
     monkeypatch.setenv("ROLLCAST_ACTOR_NUM_ENVS", "4")
     monkeypatch.setenv("ROLLCAST_ACTOR_NAME", "lab")
     monkeypatch.setenv("ROLLCAST_ACTOR_ENV_KWARGS", '{"a": 1}')
-    settings = load({"env": "CartPole-v1", "num_envs": "8"})
+    settings = load(GymSettings, {"env": "CartPole-v1", "num_envs": "8"})
     assert (settings.num_envs, settings.name, settings.learner) == (8, "lab", "127.0.0.1:50051")
     assert settings.env_kwargs == {"a": 1}
 
 
 def test_settings_are_frozen() -> None:
     """Nobody changes them on the way."""
-    settings = load({"env": "CartPole-v1"})
+    settings = load(GymSettings, {"env": "CartPole-v1"})
     with pytest.raises(ValidationError):
         settings.num_envs = 2
 
@@ -52,7 +54,7 @@ def test_settings_are_frozen() -> None:
 def test_what_is_wrong_is_named(flags: dict[str, object], text: str) -> None:
     """One line with the flag, the value and what is allowed."""
     with pytest.raises(ActorError) as failure:
-        load(flags)
+        load(GymSettings, flags)
     assert failure.value.exit_code is ExitCode.USAGE
     assert text in failure.value.message
     assert "\n" not in failure.value.message
@@ -62,11 +64,11 @@ def test_a_wrong_variable_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> N
     """The user learns where the value came from."""
     monkeypatch.setenv("ROLLCAST_ACTOR_NUM_ENVS", "none")
     with pytest.raises(ActorError, match="ROLLCAST_ACTOR_NUM_ENVS 'none'"):
-        load({"env": "X"})
+        load(GymSettings, {"env": "X"})
     monkeypatch.setenv("ROLLCAST_ACTOR_NUM_ENVS", "1")
     monkeypatch.setenv("ROLLCAST_ACTOR_ENV_KWARGS", "{")
     with pytest.raises(ActorError, match="ROLLCAST_ACTOR_"):
-        load({"env": "X"})
+        load(GymSettings, {"env": "X"})
 
 
 def test_a_misspelt_variable_is_an_error() -> None:
@@ -74,7 +76,7 @@ def test_a_misspelt_variable_is_an_error() -> None:
     with pytest.raises(
         ActorError, match=r"ROLLCAST_ACTOR_NUMENVS is no setting .* did you mean ROLLCAST_ACTOR_NUM_ENVS"
     ):
-        load({"env": "X"}, {"ROLLCAST_ACTOR_NUMENVS": "2"})
+        load(GymSettings, {"env": "X"}, {"ROLLCAST_ACTOR_NUMENVS": "2"})
 
 
 def test_every_setting_has_a_flag_and_the_other_way_round() -> None:
@@ -86,7 +88,7 @@ def test_every_setting_has_a_flag_and_the_other_way_round() -> None:
             "--max-env-failures", "1", "--metrics-address", "off", "--heartbeat-file", "f", "--log-format", "json", "--log-level", "info",
         ]
     )  # fmt: skip
-    assert set(vars(parsed)) - {"command", "run", "version"} == set(ActorSettings.model_fields)
+    assert set(vars(parsed)) - {"command", "run", "version"} == set(GymSettings.model_fields)
 
 
 @pytest.mark.parametrize(
@@ -125,23 +127,23 @@ def test_loopback() -> None:
     """Only what is this machine for sure needs no --insecure."""
     assert all(is_loopback(host) for host in ("127.0.0.1", "127.9.9.9", "::1", "localhost"))
     assert not any(is_loopback(host) for host in ("0.0.0.0", "192.168.0.1", "learner", "localhost.evil.example"))  # noqa: S104
-    assert load({"env": "X", "learner": "10.0.0.5:50051", "insecure": True}).insecure
+    assert load(GymSettings, {"env": "X", "learner": "10.0.0.5:50051", "insecure": True}).insecure
 
 
 def test_metrics_are_served_on_this_machine_unless_told_otherwise() -> None:
     """A port of its own by default, which gives way to another actor's; one that was asked for does not."""
-    settings = load({"env": "X"}, {})
+    settings = load(GymSettings, {"env": "X"}, {})
     assert (settings.metrics_endpoint, settings.may_move_metrics) == (("127.0.0.1", 9465), True)
-    settings = load({"env": "X", "metrics_address": "[::1]:0"}, {})
+    settings = load(GymSettings, {"env": "X", "metrics_address": "[::1]:0"}, {})
     assert (settings.metrics_endpoint, settings.may_move_metrics) == (("::1", 0), False)
-    assert load({"env": "X", "metrics_address": "off"}, {}).metrics_endpoint is None
+    assert load(GymSettings, {"env": "X", "metrics_address": "off"}, {}).metrics_endpoint is None
 
 
 def test_metrics_for_other_machines_need_a_word() -> None:
     """They travel in plain text and without a password."""
     with pytest.raises(ActorError, match="--insecure"):
-        load({"env": "X", "metrics_address": "0.0.0.0:9465"}, {})
-    settings = load({"env": "X", "metrics_address": "0.0.0.0:9465", "insecure": True}, {})
+        load(GymSettings, {"env": "X", "metrics_address": "0.0.0.0:9465"}, {})
+    settings = load(GymSettings, {"env": "X", "metrics_address": "0.0.0.0:9465", "insecure": True}, {})
     assert settings.metrics_endpoint == ("0.0.0.0", 9465)  # noqa: S104 - what was asked for
 
 
@@ -149,4 +151,4 @@ def test_metrics_for_other_machines_need_a_word() -> None:
 def test_an_address_for_metrics_has_host_and_port(address: str) -> None:
     """The error names the flag."""
     with pytest.raises(ActorError, match="--metrics-address"):
-        load({"env": "X", "metrics_address": address}, {})
+        load(GymSettings, {"env": "X", "metrics_address": address}, {})

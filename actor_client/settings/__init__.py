@@ -1,0 +1,6 @@
+"""What an actor can be told: flags over ROLLCAST_ACTOR_ variables over defaults, in one frozen value per command."""
+
+from typing import Final
+
+PREFIX: Final = "ROLLCAST_ACTOR_"
+"""Of the variables that hold settings."""

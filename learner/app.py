@@ -43,13 +43,14 @@ from learner.observe.metrics.values import EPISODE_RETURN
 from learner.observe.view import RunState, RunView, Verdict
 from learner.operator_signals import OperatorSignals
 from learner.picture import Picture
+from learner.preflight import check_supported
 from learner.publish.store import PolicyStore
 from learner.record import RunRecord
 from learner.recovery import CheckpointKeeper, Kept
 from learner.scrape import Scrape, ScrapeSources
 from learner.service.run_info import RunInfo
 from learner.service.server import LearnerServer, require_free
-from learner.settings import LoadedRun, split_address, unsupported
+from learner.settings import LoadedRun, split_address
 from learner.settings.service import ServiceSettings
 from learner.shares import bottleneck_meter
 from learner.status_site import StatusSite, check_http, http_address_is_default
@@ -77,9 +78,7 @@ def serve(loaded: LoadedRun) -> int:
     logs.configure(options.rollcast.log_format, "debug" if options.debug else "info", file=log_file)
     for warning in loaded.warnings:
         log.warning("settings", note=warning)
-    problems = unsupported(options)
-    if problems:
-        raise UserError(ExitCode.RUN_FILE, "the run file asks for what is not built yet", problems)
+    check_supported(loaded)
     service, checkpoints = options.rollcast, options.checkpoint_settings
     require_free(service.address, "rollcast.address")
     require_free(service.control_address, "rollcast.control_address")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from learner.exits import ExitCode, UserError
+from learner.mlagents_flags import add_mlagents_flags
 from learner.runs.commands import add_compare, add_runs
 
 if TYPE_CHECKING:
@@ -132,11 +133,12 @@ def _add_settings_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--http-address", metavar="HOST:PORT", help="status page and metrics (default: 127.0.0.1:9464)")
     parser.add_argument("--target-return", metavar="R", help="stop once the mean return reaches R")
     parser.add_argument("--max-wall-seconds", metavar="S", help="stop after S seconds")
-    parser.add_argument("--log-format", metavar="FORMAT", help="auto, console or json")
+    parser.add_argument("--log-format", metavar="FORMAT", help="auto, console, json or mlagents")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", dest="set_items",
         help="set any value of the run file, as in behaviors.CartPole.max_steps=1e5",
     )  # fmt: skip
+    add_mlagents_flags(parser)
 
 
 def _add_serve(parser: argparse.ArgumentParser) -> None:
@@ -147,6 +149,7 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
 def _add_check_config(parser: argparse.ArgumentParser) -> None:
     _add_settings_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print the settings alone, as JSON")
+    parser.add_argument("--can-start", action="store_true", help="fail as serve would, for settings and run folder")
     parser.set_defaults(run=_check_config)
 
 
@@ -163,7 +166,7 @@ def _add_operator_command(parser: argparse.ArgumentParser, function: Callable[[a
     parser.set_defaults(run=function)
 
 
-_NOT_SETTINGS = frozenset({"command", "json", "run", "run_file", "set_items", "version"})
+_NOT_SETTINGS = frozenset({"can_start", "command", "json", "run", "run_file", "set_items", "version"})
 _RESUME_WORDS = frozenset({"auto", "true", "false"})
 
 
@@ -232,17 +235,14 @@ def _serve(parsed: argparse.Namespace) -> int:
 
 def _check_config(parsed: argparse.Namespace) -> int:
     with _learner_extra("check-config"):
+        from learner.preflight import check_start
+        from learner.settings import load_run_options
         from learner.settings.check import check_config
 
-    return check_config(
-        parsed.run_file,
-        output=sys.stdout,
-        errors=sys.stderr,
-        as_json=parsed.json,
-        cli=_flags(parsed),
-        set_items=parsed.set_items,
-        environ=dict(os.environ),
-    )
+    given = {"cli": _flags(parsed), "set_items": parsed.set_items, "environ": dict(os.environ)}
+    if parsed.can_start:
+        check_start(load_run_options(parsed.run_file, **given))
+    return check_config(parsed.run_file, output=sys.stdout, errors=sys.stderr, as_json=parsed.json, **given)
 
 
 def _operator(parsed: argparse.Namespace) -> Operator:

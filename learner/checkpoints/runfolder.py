@@ -37,7 +37,7 @@ _GENERATION = "generation"
 _CONFIGURATION = "configuration.yaml"
 _SOURCES = "configuration_sources.json"
 _LEFT_BY_A_FAILED_START = frozenset(
-    {LOCK_NAME, _GENERATION, _CONFIGURATION, _SOURCES, "events.jsonl", "logs", "wandb", "wandb_id"}
+    {LOCK_NAME, _GENERATION, _CONFIGURATION, _SOURCES, "events.jsonl", "logs", "run_logs", "wandb", "wandb_id"}
 )
 _STATISTICS = ("events.out.*", "stats.csv")
 """What another run's statistics would be mixed up with."""
@@ -170,13 +170,7 @@ def open_run_folder(
     Raises:
         UserError: ``RUN_FOLDER_EXISTS``, ``NOTHING_TO_RESUME``, or ``RUN_FILE`` for names and rights.
     """
-    root = Path(results_dir)
-    path = _child(root, run_id, "--run-id")
-    if force and resume:
-        raise UserError(ExitCode.USAGE, "--force (start anew) and --resume (go on) contradict each other: give one")
-    if resume is True and not path.is_dir():
-        raise UserError(ExitCode.NOTHING_TO_RESUME, f"there is no run {run_id!r} in {root}{_runs_there(root)}")
-    source = None if initialize_from is None else _source_run(root, initialize_from)
+    path, source = _named(Path(results_dir), run_id, resume=resume, force=force, initialize_from=initialize_from)
     try:
         path.mkdir(parents=True, exist_ok=True)
         lock = FolderLock(path)
@@ -187,11 +181,43 @@ def open_run_folder(
             lock.release()
             raise
     except OSError as error:
-        message = f"cannot use the run folder {path}: {error.strerror}; choose another with --results-dir"
-        raise UserError(ExitCode.RUN_FILE, message) from error
+        raise _cannot_use(path, error) from error
     if resuming and source is not None:
         log.info("the run is resumed, so initialize_from has no effect", run_id=run_id)
     return RunFolder(path, lock, resuming=resuming, initialize_from=None if resuming else source)
+
+
+def check_run_folder(
+    results_dir: Path | str,
+    run_id: str,
+    *,
+    resume: bool | Literal["auto"] = False,
+    force: bool = False,
+    initialize_from: str | None = None,
+) -> None:
+    """Looks whether `open_run_folder` would take these arguments; changes nothing.
+
+    Raises:
+        UserError: it would not; another learner that runs there is found by `open_run_folder` only.
+    """
+    path, _ = _named(Path(results_dir), run_id, resume=resume, force=force, initialize_from=initialize_from)
+    try:
+        if path.exists():
+            _decide(path, resume=resume, force=force)
+    except OSError as error:
+        raise _cannot_use(path, error) from error
+
+
+def _named(
+    root: Path, run_id: str, *, resume: bool | Literal["auto"], force: bool, initialize_from: str | None
+) -> tuple[Path, Path | None]:
+    """Returns the folder of a run and of the one it starts from, where the names are sound and there is what must be."""
+    path = _child(root, run_id, "--run-id")
+    if force and resume:
+        raise UserError(ExitCode.USAGE, "--force (start anew) and --resume (go on) contradict each other: give one")
+    if resume is True and not path.is_dir():
+        raise UserError(ExitCode.NOTHING_TO_RESUME, f"there is no run {run_id!r} in {root}{_runs_there(root)}")
+    return path, None if initialize_from is None else _source_run(root, initialize_from)
 
 
 def _decide(path: Path, *, resume: bool | Literal["auto"], force: bool) -> bool:
@@ -262,6 +288,11 @@ def _read_generation(path: Path) -> int:
             "larger than any before (the learner logs it at each start), or choose another --run-id",
         )
     return int(text)
+
+
+def _cannot_use(path: Path, error: OSError) -> UserError:
+    message = f"cannot use the run folder {path}: {error.strerror}; choose another with --results-dir"
+    return UserError(ExitCode.RUN_FILE, message)
 
 
 def _made(folder: Path) -> Path:

@@ -1,0 +1,108 @@
+"""What would keep a run from starting is found without starting it, and without a trace."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from learner.cli import main
+from learner.exits import ExitCode
+from learner.mlagents_flags import add_mlagents_flags
+from learner.settings.flags import FLAGS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def run_file(tmp_path: Path) -> Path:
+    """A run file with one behavior, of a build."""
+    path = tmp_path / "run.yaml"
+    path.write_text("behaviors:\n  Ball:\n    trainer_type: ppo\nenv_settings:\n  env_path: Build\n  num_envs: 2\n")
+    return path
+
+
+def _check(run_file: Path, *arguments: str) -> int:
+    results = run_file.parent / "results"
+    return main(["check-config", str(run_file), "--json", "--results-dir", str(results), "--can-start", *arguments])
+
+
+def test_a_run_that_can_start(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The settings are printed, and no run folder is made."""
+    assert _check(run_file, "--run-id", "x") == ExitCode.OK
+    assert json.loads(capsys.readouterr().out)["env_settings"]["num_envs"] == 2
+    assert list(run_file.parent.iterdir()) == [run_file]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--run-id", "there"], ExitCode.RUN_FOLDER_EXISTS),
+        (["--run-id", "there", "--force"], ExitCode.OK),
+        (["--run-id", "there", "--resume=auto"], ExitCode.OK),
+        (["--run-id", "there", "--resume"], ExitCode.NOTHING_TO_RESUME),
+        (["--run-id", "new", "--resume"], ExitCode.NOTHING_TO_RESUME),
+        (["--run-id", "new", "--initialize-from", "nobody"], ExitCode.NOTHING_TO_RESUME),
+        (["--run-id", "new", "--resume", "--force"], ExitCode.USAGE),
+    ],
+)
+def test_the_run_folder_is_looked_at(
+    run_file: Path, arguments: list[str], code: ExitCode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same codes as a start's, in one line, and nothing in the folder is touched."""
+    behavior = run_file.parent / "results" / "there" / "Ball"
+    behavior.mkdir(parents=True)
+    (behavior / "stats.csv").write_text("step\n")
+    assert _check(run_file, *arguments) == code
+    captured = capsys.readouterr()
+    if code is not ExitCode.OK:
+        assert captured.out == ""
+        assert len(captured.err.splitlines()) == 1
+    assert [path.name for path in (run_file.parent / "results" / "there").rglob("*")] == ["Ball", "stats.csv"]
+
+
+def test_what_is_not_built_is_refused(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As `serve` refuses it; without --can-start the settings are shown all the same."""
+    assert _check(run_file, "--inference") == ExitCode.RUN_FILE
+    assert "checkpoint_settings.inference" in capsys.readouterr().err
+
+
+def test_logs_of_players_alone_are_no_run(run_file: Path) -> None:
+    """What players wrote before the learner ended at its start does not keep the next start from the folder."""
+    logs = run_file.parent / "results" / "x" / "run_logs"
+    logs.mkdir(parents=True)
+    (logs / "Player-0.log").write_text("no trainer\n")
+    assert _check(run_file, "--run-id", "x") == ExitCode.OK
+
+
+def test_flags_of_mlagents_win_over_the_file(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Even where one says no more than the default; --env-args takes all that follows."""
+    assert _check(run_file, "--num-envs=1", "--time-scale", "3", "--env-args", "--level", "-3", "--seed") == ExitCode.OK
+    settings = json.loads(capsys.readouterr().out)
+    assert settings["env_settings"]["num_envs"] == 1
+    assert settings["env_settings"]["env_args"] == ["--level", "-3", "--seed"]
+    assert settings["engine_settings"]["time_scale"] == 3.0
+
+
+def test_every_flag_of_mlagents_sets_something() -> None:
+    """Each goes to a value of the run file."""
+    import argparse
+
+    parser = argparse.ArgumentParser(add_help=False)
+    add_mlagents_flags(parser)
+    names = {option.removeprefix("--") for action in parser._actions for option in action.option_strings}
+    assert names
+    assert names <= set(FLAGS)
+
+
+def test_it_needs_no_torch(run_file: Path) -> None:
+    """It answers in the time that a player can wait."""
+    program = (
+        "import sys\nfrom learner.cli import main\n"
+        f"main(['check-config', {str(run_file)!r}, '--can-start'])\nsys.exit(3 if 'torch' in sys.modules else 0)"
+    )
+    result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr

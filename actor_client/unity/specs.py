@@ -12,6 +12,8 @@ from rollcast.enums import DimensionProperty, ImageLayout, ObservationKind, Obse
 from rollcast.errors import BadSpec
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
+from actor_client.unity.faults import BadPlayerData
+
 PICTURE_SCALE: Final = 255.0
 """Pictures that come as PNG stay bytes, so that they cost a quarter on the wire; networks see 255 as 1."""
 MAX_TEAM: Final = 2**31 - 1
@@ -27,10 +29,6 @@ _MOVES: Final = DimensionProperty.TRANSLATIONAL_EQUIVARIANCE
 _SIZED: Final = DimensionProperty.VARIABLE_SIZE
 _UNSAID: Final = DimensionProperty.UNSPECIFIED
 _WIRE_PROPERTIES: Final = {0: _UNSAID, 1: _NONE, 2: _MOVES, 4: _SIZED}
-
-
-class BadPlayerData(Exception):  # noqa: N818 - what came is bad, not what was done with it
-    """A player sent what cannot be read; the text is one line with the behavior, the value and the next step."""
 
 
 def parse_behavior_id(behavior_id: str) -> tuple[str, int]:
@@ -125,6 +123,15 @@ def observation_spec(
         scale=PICTURE_SCALE if packed else 0.0,
         dimension_properties=(_NONE, _MOVES, _MOVES) if any(properties) else properties,
     )
+
+
+def wire_layout(observation: observation_pb2.ObservationProto, package_version: str) -> ImageLayout | None:
+    """Returns how the player orders the axes of an observation; None for what is no picture.
+
+    Raises:
+        BadSpec: See `observation_spec`.
+    """
+    return picture_layout(*_dimensions(observation), package_version)
 
 
 def picture_layout(

@@ -1,0 +1,202 @@
+"""What is said with one player, from its first message to its last: a state machine in the thread of its calls.
+
+WAITING --first message--> GREETED --second--> RUNNING --any number of steps--> RUNNING
+CLOSED: the player left or was refused, or the gateway ends. A first message begins anew at any time: the editor's Play
+button was pressed again, or a player's process was started again.
+"""
+
+import enum
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import structlog
+from communicator_objects.unity_message_pb2 import UnityMessageProto, UnityOutputProto
+from google.protobuf.message import DecodeError
+
+from actor_client.unity import handshake
+from actor_client.unity.faults import BadPlayerData
+from actor_client.unity.handshake import OK_STATUS
+from actor_client.unity.mailbox import Kind, Mailbox, Post
+from actor_client.unity.server import MAX_REPLY_BYTES
+
+_FAREWELL: Final = handshake.farewell().SerializeToString()
+
+
+class Phase(enum.Enum):
+    """How far a conversation is."""
+
+    WAITING = enum.auto()
+    """The player has never called."""
+    GREETED = enum.auto()
+    """Its first message was taken."""
+    RUNNING = enum.auto()
+    """Its second message was taken."""
+    CLOSED = enum.auto()
+    """It left, was refused, or the gateway ends."""
+
+
+class Reader(Protocol):
+    """Decodes what agents report, in the thread of the player's call; made anew for each life of a player."""
+
+    def read(self, output: UnityOutputProto) -> Any:
+        """Returns the content of a `Kind.STEP` post.
+
+        Raises:
+            BadPlayerData: It cannot be used.
+        """
+        ...
+
+
+class Conversation:
+    """The conversation with one player.
+
+    Args:
+        worker: Which player of this process it is.
+        mailbox: Where what it says is put.
+        is_editor: Whether it is Unity's editor: then it may leave and come again.
+        clock: Monotonic seconds.
+
+    Attributes:
+        worker: The same.
+        is_editor: The same.
+        phase: How far it is.
+        waiting_since: Since when the player owes a message, in monotonic seconds; None while it is owed an answer.
+        fault: Why the player was refused, in one line; empty if it was not.
+        reader: Decodes steps; the gateway sets it when it answers the first message.
+    """
+
+    def __init__(
+        self, worker: int, mailbox: Mailbox, *, is_editor: bool = False, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.worker = worker
+        self.is_editor = is_editor
+        self.phase = Phase.WAITING
+        self.waiting_since: float | None = clock()
+        self.fault = ""
+        self.reader: Reader | None = None
+        self._mailbox = mailbox
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._pending: Post | None = None
+        self._ended = False
+        self._log = structlog.get_logger()
+
+    def exchange(self, request: bytes) -> bytes:
+        """Returns the answer to a message; blocks until there is one. Whatever comes, it raises nothing."""
+        try:
+            message = UnityMessageProto.FromString(request)
+            post = self._admitted(message)
+            if post is None:
+                return _FAREWELL
+            if post.kind is Kind.STEP:
+                if self.reader is None:
+                    raise BadPlayerData(f"player {self.worker} reports agents before it was greeted")
+                post.content = self.reader.read(message.unity_output)
+        except DecodeError:
+            return self._refuse(
+                f"player {self.worker} sent {len(request)} bytes that are no message of ML-Agents; does something else "
+                "call this port?"
+            )
+        except BadPlayerData as error:
+            return self._refuse(str(error))
+        except Exception:  # noqa: BLE001 - logged with its traceback; the other players go on
+            self._log.exception("player_message_failed", worker=self.worker)
+            return self._refuse(f"player {self.worker} sent what broke the gateway; please report the traceback above")
+        if not post.is_answered:  # the player's process may have gone while its message was decoded
+            self._mailbox.put(post)
+        return self._answered(post)
+
+    def close(self) -> None:
+        """Answers what waits for an answer, and everything that comes, with the end; from any thread."""
+        with self._lock:
+            self._ended = True
+            self._end(Phase.CLOSED)
+
+    def forget(self) -> None:
+        """Goes back to the beginning, since the player's process has gone; from any thread."""
+        with self._lock:
+            self._end(Phase.WAITING)
+            self.fault = ""
+            self.waiting_since = self._clock()
+
+    def _end(self, phase: Phase) -> None:
+        pending, self._pending = self._pending, None
+        self.phase = phase
+        self.reader = None
+        self.waiting_since = None
+        if pending is not None:
+            pending.answer(handshake.farewell())
+
+    def _admitted(self, message: UnityMessageProto) -> Post | None:
+        """Returns the post that a message becomes; None if the answer is the end.
+
+        Raises:
+            BadPlayerData: The message does not belong here, or its version is not ours.
+        """
+        output = message.unity_output
+        has_agents = output.HasField("rl_output")
+        is_hello = output.HasField("rl_initialization_output") and not has_agents
+        with self._lock:
+            if self._ended:
+                return None
+            if message.header.status != OK_STATUS:
+                self._leave("player_left")
+                return None
+            if is_hello:
+                if self.phase in {Phase.GREETED, Phase.RUNNING}:
+                    self._leave("player_began_again")
+                self.fault = ""
+                if fault := handshake.fault(self.worker, output.rl_initialization_output):
+                    raise BadPlayerData(fault)
+                self.phase = Phase.GREETED
+                return self._pend(Post(Kind.HELLO, self, output.rl_initialization_output))
+            if self._pending is not None:
+                raise BadPlayerData(f"player {self.worker} called again before it was answered")
+            if self.phase is Phase.GREETED and not has_agents:
+                self.phase = Phase.RUNNING
+                return self._pend(Post(Kind.READY, self))
+            if self.phase is Phase.RUNNING and has_agents:
+                return self._pend(Post(Kind.STEP, self))
+            raise BadPlayerData(
+                f"player {self.worker} sent a message that does not belong here ({self.phase.name.lower()}): it was "
+                "started before this gateway; start the player again"
+            )
+
+    def _pend(self, post: Post) -> Post:
+        self._pending = post
+        self.waiting_since = None
+        return post
+
+    def _answered(self, post: Post) -> bytes:
+        """Waits for the answer and encodes it."""
+        reply = post.wait()
+        with self._lock:
+            if self._pending is post:
+                self._pending = None
+                self.waiting_since = self._clock()
+        encoded = reply.SerializeToString()
+        if len(encoded) < MAX_REPLY_BYTES:
+            return encoded
+        return self._refuse(
+            f"the answer to player {self.worker} has {len(encoded)} bytes, and players take {MAX_REPLY_BYTES}: have "
+            "fewer agents in one player, or shorter messages of side channels"
+        )
+
+    def _leave(self, event: str) -> None:
+        """Ends what there was of a conversation. Called under the lock."""
+        self._end(Phase.CLOSED)
+        self._log.info(event, worker=self.worker)
+        self._mailbox.put(Post(Kind.LEFT, self))
+
+    def _refuse(self, fault: str) -> bytes:
+        """Ends the conversation because of what the player sent."""
+        with self._lock:
+            if not self._ended and not self.fault:
+                self.fault = fault
+                self._log.error("player_refused", worker=self.worker, reason=fault)
+            if self.phase is not Phase.CLOSED:
+                self._end(Phase.CLOSED)
+                self._mailbox.put(Post(Kind.LEFT, self))
+        return _FAREWELL

@@ -1,0 +1,106 @@
+"""What players sent and the gateway has not taken yet, and how a player's thread waits for its answer."""
+
+import enum
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from communicator_objects.unity_message_pb2 import UnityMessageProto
+
+if TYPE_CHECKING:
+    from actor_client.unity.conversation import Conversation
+
+
+class Kind(enum.Enum):
+    """What a post is about."""
+
+    HELLO = enum.auto()
+    """A player's first message."""
+    READY = enum.auto()
+    """Its second: it waits for the first reset."""
+    STEP = enum.auto()
+    """Agents ask for actions, or ended."""
+    LEFT = enum.auto()
+    """The player left, failed, or began again; nobody waits for an answer."""
+    RESET = enum.auto()
+    """The player's next exchange shall be answered with a reset; nobody waits for an answer."""
+
+
+class Post:
+    """One message on its way to the gateway and back.
+
+    Args:
+        kind: What it is about.
+        conversation: Of which player.
+        content: What was decoded, by kind.
+
+    Attributes:
+        kind: The same.
+        conversation: The same.
+        content: The same.
+    """
+
+    __slots__ = ("_answered", "_reply", "_unanswered", "content", "conversation", "kind")
+
+    def __init__(self, kind: Kind, conversation: "Conversation", content: Any = None) -> None:
+        self.kind = kind
+        self.conversation = conversation
+        self.content = content
+        self._reply = UnityMessageProto()
+        # Bare locks: they are made for each exchange, and an Event costs four times as much.
+        self._unanswered = threading.Lock()
+        self._answered = threading.Lock()
+        self._answered.acquire()
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether it has an answer: then nothing more needs to be done for it."""
+        return self._unanswered.locked()
+
+    def answer(self, reply: UnityMessageProto) -> bool:
+        """Gives the player's thread its answer, from any thread; False if it has one already."""
+        if not self._unanswered.acquire(blocking=False):
+            return False
+        self._reply = reply
+        self._answered.release()
+        return True
+
+    def wait(self) -> UnityMessageProto:
+        """Returns the answer once there is one. Called once, by the thread that made the post."""
+        self._answered.acquire()
+        return self._reply
+
+
+class Mailbox:
+    """Posts of all players, in the order of their coming. Any thread puts, the gateway takes.
+
+    Attributes:
+        ring: Called after each post, in the thread that put it; the gateway sets it.
+    """
+
+    def __init__(self) -> None:
+        self._posts: deque[Post] = deque()
+        self.ring: Callable[[], None] = _nobody
+
+    def put(self, post: Post) -> None:
+        """Puts a post."""
+        self._posts.append(post)
+        self.ring()
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing waits."""
+        return not self._posts
+
+    def take(self) -> list[Post]:
+        """Returns all posts that wait."""
+        taken: list[Post] = []
+        posts = self._posts
+        while posts:
+            taken.append(posts.popleft())
+        return taken
+
+
+def _nobody() -> None:
+    """Before there is a gateway, posts wait for it."""

@@ -1,0 +1,131 @@
+"""The port of one player: bytes in, bytes out. Imports nothing heavy, so that players that try once find it open."""
+
+import errno
+import socket
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, Protocol
+
+import grpc
+
+from actor_client.exits import ActorError, ExitCode
+
+LOOPBACK: Final = ("127.0.0.1", "::1")
+"""A player resolves `localhost`, which is either, and tries one."""
+MAX_REPLY_BYTES: Final = 4 * 1024 * 1024
+"""What a player's gRPC accepts; it sets no options."""
+_SERVICE: Final = "communicator_objects.UnityToExternalProto"
+_METHOD: Final = "Exchange"
+# A player makes one call at a time. A second thread answers the call that takes its place after it began again, and a
+# third strangers; who comes beyond is refused by gRPC before anything is read.
+_THREADS: Final = 4
+
+
+class Exchange(Protocol):
+    """Answers a player; `actor_client.unity.conversation.Conversation` is the real one."""
+
+    def exchange(self, request: bytes) -> bytes:
+        """Returns the answer to a message; blocks until there is one."""
+        ...
+
+
+class PlayerServer:
+    """Serves one player on a port of its own, on each of the given addresses.
+
+    Args:
+        worker: Which player of this process it is.
+        hosts: Addresses to listen on. Of `LOOPBACK` one may be missing: not every machine has IPv6.
+        port: The same on all addresses; 0 takes a free one.
+        conversation: Who answers.
+        max_message_bytes: The largest message that is accepted.
+
+    Attributes:
+        worker: The same.
+        port: Where it listens, known after `start`.
+    """
+
+    def __init__(
+        self, worker: int, hosts: Sequence[str], port: int, conversation: Exchange, max_message_bytes: int
+    ) -> None:
+        self.worker = worker
+        self.port = port
+        self._hosts = tuple(hosts)
+        self._conversation = conversation
+        self._max_message_bytes = max_message_bytes
+        self._server: grpc.Server | None = None
+
+    def start(self) -> None:
+        """Listens from now on.
+
+        Raises:
+            ActorError: The port is in use, or an address is not one of this machine (PORT_IN_USE).
+        """
+        server = grpc.server(
+            ThreadPoolExecutor(_THREADS, thread_name_prefix=f"rollcast-player-{self.worker}"),
+            options=[
+                # By default a second server binds the same port without an error, and the kernel shares players out.
+                ("grpc.so_reuseport", 0),
+                ("grpc.max_receive_message_length", self._max_message_bytes),
+                ("grpc.max_send_message_length", MAX_REPLY_BYTES),
+            ],
+            maximum_concurrent_rpcs=_THREADS,
+        )
+        handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(self._exchange)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, {_METHOD: handler}),))
+        bound = 0
+        for host in self._hosts:
+            bound += self._bind(server, host)
+        if not bound:
+            raise _refused(", ".join(self._hosts), self.port, "the machine has no such address")
+        server.start()
+        self._server = server
+
+    def stop(self, grace_seconds: float = 0.0) -> None:
+        """Stops listening; calls that are answered within the time go out."""
+        if self._server is not None:
+            self._server.stop(grace_seconds).wait()
+            self._server = None
+
+    def _exchange(self, request: bytes, _context: grpc.ServicerContext) -> bytes:
+        return self._conversation.exchange(request)
+
+    def _bind(self, server: grpc.Server, host: str) -> bool:
+        """Binds one address; False if the machine does not have this one of `LOOPBACK`.
+
+        Raises:
+            ActorError: It cannot be bound.
+        """
+        address = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+        fault = _fault(host, self.port)
+        if fault is None:
+            try:
+                self.port = server.add_insecure_port(address)
+                return True
+            except RuntimeError as error:
+                fault = OSError(0, str(error))
+        if fault.errno in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT} and host in LOOPBACK:
+            return False
+        raise _refused(host, self.port, fault.strerror or str(fault))
+
+
+def _fault(host: str, port: int) -> OSError | None:
+    """Says why an address cannot be bound, which gRPC keeps to itself; None if it can."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC does: a port that rests is free
+            if family == socket.AF_INET6:
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            probe.bind((host, port))
+            probe.listen(1)
+    except OSError as error:
+        return error
+    return None
+
+
+def _refused(host: str, port: int, why: str) -> ActorError:
+    return ActorError(
+        ExitCode.PORT_IN_USE,
+        f"a player's port cannot be opened on {host}, port {port} ({why.lower()}): end what listens there (an older "
+        "run, the editor's trainer), or choose other ports with --base-port",
+    )

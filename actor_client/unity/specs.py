@@ -41,7 +41,7 @@ def parse_behavior_id(behavior_id: str) -> tuple[str, int]:
     fault = limits.behavior_name_fault(name)
     if fault is not None:
         raise BadPlayerData(f"behavior {shown(behavior_id)}: its name {fault}; rename it in its Behavior Parameters")
-    text = parse_qs(query, max_num_fields=None).get("team", ["0"])[0] if len(query) <= MAX_SHOWN_CHARACTERS else query
+    text = parse_qs(query).get("team", ["0"])[0] if len(query) <= MAX_SHOWN_CHARACTERS else query
     if not re.fullmatch(r"[0-9]{1,10}", text) or int(text) > MAX_TEAM:
         raise BadPlayerData(f"behavior {shown(behavior_id)}: team {shown(text)} is not a number from 0 to {MAX_TEAM}")
     return name, int(text)

@@ -1,23 +1,26 @@
 """Agents of a player's message as arrays: those that ask for a decision, and those whose episode has just ended."""
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from communicator_objects import agent_pb2, behavior_pb2
 from numpy.typing import NDArray
 from rollcast.specs import BehaviorSpec
 
+from actor_client.unity.faults import BadPlayerData
+from actor_client.unity.finite import FaultyRows, zero_what_is_not_finite
 from actor_client.unity.masks import MaskReader
 from actor_client.unity.sensors import BadSensorData, SensorReader, sensor_readers
-from actor_client.unity.specs import BadPlayerData, behavior_spec, parse_behavior_id, shown
+from actor_client.unity.specs import behavior_spec, parse_behavior_id, shown, wire_layout
 
 __all__ = ["BadPlayerData", "BehaviorForm", "BehaviorStep", "DecisionBatch", "TerminalBatch", "form_of"]
 
 Infos = Sequence[agent_pb2.AgentInfoProto]
 Faulty = NDArray[np.bool_] | None
-
-_MAX_SHOWN_AGENTS: Final = 4
+_Common = tuple[
+    NDArray[np.int64], list[NDArray[Any]], NDArray[np.float32], NDArray[np.int64], NDArray[np.float32], Faulty
+]
 
 
 class DecisionBatch(NamedTuple):
@@ -95,7 +98,7 @@ class BehaviorForm:
         spec: What its agents see and do.
     """
 
-    __slots__ = ("_bad_rows", "_masks", "_next_report", "_sensors", "behavior_id", "name", "spec", "team")
+    __slots__ = ("_faulty_rows", "_masks", "_no_terminals", "_sensors", "_who", "behavior_id", "name", "spec", "team")
 
     def __init__(self, behavior_id: str, spec: BehaviorSpec, sensors: Sequence[SensorReader]) -> None:
         self.behavior_id = behavior_id
@@ -103,8 +106,9 @@ class BehaviorForm:
         self.spec = spec
         self._sensors = tuple(sensors)
         self._masks = MaskReader(spec.action.discrete_branches)
-        self._bad_rows = 0
-        self._next_report = 1
+        self._faulty_rows = FaultyRows()
+        self._who = f"behavior {shown(behavior_id)}"
+        self._no_terminals = self._terminals([], [])  # What most messages have; without rows, it can be shared.
 
     def read(self, infos: Infos) -> BehaviorStep:
         """Returns the agents of one message.
@@ -113,60 +117,79 @@ class BehaviorForm:
             BadPlayerData: An agent cannot be read, in one line.
         """
         asking = [info for info in infos if not info.done]
-        ended = [] if len(asking) == len(infos) else [info for info in infos if info.done]
         faults: list[str] = []
         ids, observations, rewards, groups, group_rewards, faulty = self._common(asking, faults)
         if len(set(ids.tolist())) != len(asking):
-            raise BadPlayerData(f"behavior {shown(self.behavior_id)}: an agent asks twice in one message: {ids[:16]}")
+            found = ids.tolist()
+            twice = next(agent for agent in found if found.count(agent) > 1)
+            raise BadPlayerData(
+                f"{self._who}, agent {twice}: asks twice in one message; an agent can be told one action"
+            )
         masks, line = self._masks.read(asking)
         if line is not None:
-            faults.append(f"behavior {shown(self.behavior_id)}: {line}")
+            faults.append(f"{self._who}: {line}")
         decisions = DecisionBatch(ids, observations, masks, rewards, groups, group_rewards, faulty)
-        return BehaviorStep(decisions, self._terminals(ended, faults), tuple(faults))
+        terminals = self._no_terminals
+        if len(asking) != len(infos):
+            terminals = self._terminals([info for info in infos if info.done], faults)
+        return BehaviorStep(decisions, terminals, tuple(faults))
 
     def _terminals(self, ended: Infos, faults: list[str]) -> TerminalBatch:
         if len(ended) > 1:
             first = {info.id: info for info in reversed(ended)}
             if len(first) != len(ended):
                 faults.append(
-                    f"behavior {shown(self.behavior_id)}: {len(ended) - len(first)} agents ended twice in one message; "
-                    "the first end counts"
+                    f"{self._who}: {len(ended) - len(first)} agents ended twice in one message; the first end counts"
                 )
                 ended = [info for info in ended if first[info.id] is info]
         ids, observations, rewards, groups, group_rewards, faulty = self._common(ended, faults)
         interrupted = np.array([info.max_step_reached for info in ended], np.bool_)
         return TerminalBatch(ids, observations, interrupted, rewards, groups, group_rewards, faulty)
 
-    def _common(self, infos: Infos, faults: list[str]) -> tuple[Any, ...]:
-        """Returns ids, observations, rewards, group ids, group rewards and faulty rows."""
+    def _common(self, infos: Infos, faults: list[str]) -> _Common:
+        """Returns what decisions and terminals have in common."""
         ids = np.array([info.id for info in infos], np.int64)
-        rewards = np.array([[info.reward, info.group_reward] for info in infos], np.float32).reshape(-1, 2)
         groups = np.array([info.group_id for info in infos], np.int64)
-        observations = self._observations(infos)
+        bad: dict[str, NDArray[np.bool_]] = {}
+        rewards = self._finite("the reward", [info.reward for info in infos], bad)
+        group_rewards = self._finite("the group reward", [info.group_reward for info in infos], bad)
+        observations = self._observations(infos, bad)
         faulty: Faulty = None
-        for values in (rewards, *observations):
-            if values.dtype.kind != "f" or np.isfinite(values).all():
-                continue
-            bad = ~np.isfinite(values.reshape(len(infos), -1)).all(axis=1)
-            faulty = bad if faulty is None else faulty | bad
-            values[~np.isfinite(values)] = 0
-        if faulty is not None:
-            faults.append(f"behavior {shown(self.behavior_id)}: NaN or infinity in {ids[faulty][:4].tolist()}")
-        return ids, observations, rewards[:, 0], groups, rewards[:, 1], faulty
+        if bad:
+            faulty = np.logical_or.reduce(list(bad.values()))
+            line = self._faulty_rows.line(ids, bad)
+            if line is not None:
+                faults.append(f"{self._who}: {line}")
+        return ids, observations, rewards, groups, group_rewards, faulty
 
-    def _observations(self, infos: Infos) -> list[NDArray[Any]]:
+    @staticmethod
+    def _finite(what: str, numbers: list[float], bad: dict[str, NDArray[np.bool_]]) -> NDArray[np.float32]:
+        values = np.array(numbers, np.float32)
+        rows = zero_what_is_not_finite(values)
+        if rows is not None:
+            bad[what] = rows
+        return values
+
+    def _observations(self, infos: Infos, bad: dict[str, NDArray[np.bool_]]) -> list[NDArray[Any]]:
         sensors, rows = self._sensors, [info.observations for info in infos]
         for info, row in zip(infos, rows, strict=True):
             if len(row) != len(sensors):
                 raise BadPlayerData(
-                    f"behavior {shown(self.behavior_id)}, agent {info.id}: {len(row)} observations; the behavior has "
-                    f"{len(sensors)}. All agents of a behavior need the same sensors"
+                    f"{self._who}, agent {info.id}: {len(row)} observations; the behavior began with {len(sensors)}. "
+                    "All agents of a behavior need the same sensors: compare their Behavior Parameters and components"
                 )
-        try:
-            return [sensor.read([row[position] for row in rows]) for position, sensor in enumerate(sensors)]
-        except BadSensorData as error:
-            agent = infos[error.row].id
-            raise BadPlayerData(f"behavior {shown(self.behavior_id)}, agent {agent}: {error}") from None
+        found = []
+        for position, sensor in enumerate(sensors):
+            try:
+                values, not_finite = sensor.read([row[position] for row in rows])
+            except BadSensorData as error:
+                raise BadPlayerData(
+                    f"{self._who}, agent {infos[error.row].id}: observation {sensor.spec.name} {error}"
+                ) from None
+            if not_finite is not None:
+                bad[f"observation {sensor.spec.name}"] = not_finite
+            found.append(values)
+        return found
 
 
 def form_of(
@@ -184,4 +207,6 @@ def form_of(
         BadPlayerData: It cannot be trained with, in one line.
     """
     spec = behavior_spec(behavior_id, brain, infos, package_version)
-    return BehaviorForm(behavior_id, spec, sensor_readers(spec, infos[0].observations))
+    first = infos[0].observations
+    layouts = [wire_layout(observation, package_version) for observation in first]
+    return BehaviorForm(behavior_id, spec, sensor_readers(spec, first, layouts))

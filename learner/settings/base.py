@@ -45,6 +45,12 @@ class SettingsModel(BaseModel):
         return cls
 
     @classmethod
+    def hint_for(cls, key: str) -> str | None:
+        """Returns where a key that this block does not have belongs, if that is known."""
+        del key
+        return None
+
+    @classmethod
     def annotation_for(cls, key: str, raw: Mapping[str, Value]) -> object:
         """Returns the type of a field, which in some blocks depends on its neighbours in ``raw``."""
         del raw

@@ -25,9 +25,15 @@ class HyperparameterSettings(SettingsModel):
 
     removed_keys: ClassVar[Mapping[str, str]] = {"gamma": "belongs under reward_signals.extrinsic"}
 
+    @classmethod
+    def hint_for(cls, key: str) -> str | None:
+        """Names the trainers that have a hyperparameter which this one lacks."""
+        owners = [name for name, model in HYPERPARAMETERS.items() if key in model.model_fields]
+        return f"it is a hyperparameter of {' and '.join(owners)}" if owners else None
+
     batch_size: PositiveWhole = Field(default=1024, description="steps in one minibatch")
     buffer_size: PositiveWhole = Field(default=10240, description="steps collected before an update")
-    learning_rate: PositiveReal = Field(default=3e-4, description="Adam's step size at the start")
+    learning_rate: NonNegativeReal = Field(default=3e-4, description="Adam's step size at the start")
     learning_rate_schedule: Schedule = Field(
         default="linear", description="linear to 1e-10 over max_steps, or constant"
     )

@@ -11,6 +11,8 @@ from learner.settings.problems import Problems, did_you_mean
 from learner.settings.slots import Slot, slot_of
 
 _MAX_LISTED_KEYS = 12
+_MAX_LEVELS = 2
+"""Of blocks below that are searched for a misplaced key; further down many blocks have the same keys."""
 _FALSE_WORDS = frozenset({"false", "no", "off", "f", "n", "0"})
 
 
@@ -22,7 +24,11 @@ def lint(model: type[SettingsModel], raw: Tree, problems: Problems, path: Path =
         if key in block.model_fields:
             if key in block.warned_keys and raw[key]:
                 problems.warn(here, block.warned_keys[key])
-            _lint_value(slot_of(block.annotation_for(key, raw)), raw[key], problems, here)
+            slot = slot_of(block.annotation_for(key, raw))
+            if raw[key] is None and bool in slot.types and not slot.nullable:
+                problems.warn(here, "is empty, which is read as false")
+                raw[key] = False
+            _lint_value(slot, raw[key], problems, here)
             continue
         if key in block.ignored_keys:
             problems.warn(here, block.ignored_keys[key])
@@ -52,14 +58,33 @@ def _is_false_text(value: Value) -> bool:
     return isinstance(value, str) and value.lower() in _FALSE_WORDS
 
 
+def _place_below(block: type[SettingsModel], raw: Tree, key: str) -> str | None:
+    """Returns the block below this one, dotted, that has a key; the nearest to the top."""
+    level: list[tuple[str, type[SettingsModel], Tree]] = [("", block, raw)]
+    for _ in range(_MAX_LEVELS):
+        below: list[tuple[str, type[SettingsModel], Tree]] = []
+        for prefix, parent, written in level:
+            for name in parent.model_fields:
+                slot, inner = slot_of(parent.annotation_for(name, written)), written.get(name)
+                if slot.kind == "model" and slot.model is not None:
+                    below.append((f"{prefix}{name}.", slot.model, inner if isinstance(inner, dict) else {}))
+        for prefix, model, _inner in below:
+            if key in model.model_fields:
+                return prefix.rstrip(".")
+        level = below
+    return None
+
+
 def _suggestion(block: type[SettingsModel], raw: Tree, key: str) -> str:
+    hint = block.hint_for(key)
+    if hint is not None:
+        return f"; {hint}"
     near = did_you_mean(key, block.model_fields)
     if near:
         return near
-    for name in block.model_fields:
-        below = slot_of(block.annotation_for(name, raw))
-        if below.model is not None and key in below.model.model_fields:
-            return f"; it belongs under {name}"
+    place = _place_below(block, raw, key)
+    if place is not None:
+        return f"; it belongs under {place}"
     if len(block.model_fields) > _MAX_LISTED_KEYS:
         return ""
     return f"; known keys: {', '.join(block.model_fields)}"

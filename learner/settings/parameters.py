@@ -12,7 +12,16 @@ from typing import Literal, Self
 
 from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
 
-from learner.settings.base import NonNegativeWhole, Real, SettingsModel, Value, Whole, invalid_as_told
+from learner.settings.base import (
+    LenientSettings,
+    NonNegativeWhole,
+    Real,
+    SettingsModel,
+    Value,
+    Whole,
+    invalid,
+    invalid_as_told,
+)
 
 
 class SamplerParameters(SettingsModel):
@@ -24,7 +33,7 @@ class SamplerParameters(SettingsModel):
 class ConstantParameters(SamplerParameters):
     """Always the same value."""
 
-    value: Real
+    value: Real = 0.0
 
 
 class UniformParameters(SamplerParameters):
@@ -52,6 +61,14 @@ class MultiRangeUniformParameters(SamplerParameters):
 
     intervals: tuple[tuple[Real, Real], ...] = ((0.0, 1.0),)
 
+    @field_validator("intervals", mode="before")
+    @classmethod
+    def _pairs(cls, value: object) -> object:
+        for interval in value if isinstance(value, list | tuple) else ():
+            if not isinstance(interval, list | tuple) or len(interval) != 2:
+                raise invalid_as_told(f"interval {interval!r} must be two numbers, as in [0.0, 1.0]")
+        return value
+
     @field_validator("intervals")
     @classmethod
     def _ordered(cls, value: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
@@ -74,8 +91,8 @@ SAMPLERS: Mapping[str, type[SamplerParameters]] = MappingProxyType(
 """Parameter model of each sampler type."""
 
 
-class Sampler(SettingsModel):
-    """What an environment parameter is drawn from."""
+class Sampler(LenientSettings):
+    """What an environment parameter is drawn from; as in ML-Agents, a number or true and false will do."""
 
     sampler_type: Literal["uniform", "gaussian", "multirangeuniform", "constant"]
     sampler_parameters: SerializeAsAny[SamplerParameters]
@@ -90,8 +107,12 @@ class Sampler(SettingsModel):
     @model_validator(mode="before")
     @classmethod
     def _from_number(cls, value: object) -> object:
+        if isinstance(value, bool):
+            value = float(value)
         if isinstance(value, int | float | str):
             return {"sampler_type": "constant", "sampler_parameters": {"value": value}}
+        if not isinstance(value, Mapping | Sampler):
+            raise invalid("must be a number, or a map with sampler_type and sampler_parameters")
         return value
 
     @field_validator("sampler_parameters", mode="before")
@@ -131,12 +152,19 @@ class Lesson(SettingsModel):
 class ParameterSettings(SettingsModel):
     """One environment parameter: its lessons, in order."""
 
-    curriculum: tuple[Lesson, ...] = Field(min_length=1)
+    curriculum: tuple[Lesson, ...]
 
     @classmethod
     def model_for(cls, raw: Mapping[str, Value]) -> type[SettingsModel]:
         """Returns the model a map is checked against: a curriculum, or a single sampler."""
         return cls if "curriculum" in raw else Sampler
+
+    @field_validator("curriculum")
+    @classmethod
+    def _has_a_lesson(cls, value: tuple[Lesson, ...]) -> tuple[Lesson, ...]:
+        if not value:
+            raise invalid_as_told("has no lesson; write at least one, with a name and a value")
+        return value
 
     @model_validator(mode="after")
     def _lessons_end(self) -> Self:

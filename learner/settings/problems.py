@@ -91,7 +91,7 @@ class Problems:
             if details["type"] == _FOLLOWS_FROM_ANOTHER:
                 continue
             path = (*prefix, *(str(part) for part in details["loc"]))
-            self.error(path, self._message(details, path))
+            self.error(self._as_written(path), self._message(details, path))
 
     def raise_errors(self) -> None:
         """Raises what was noted.
@@ -103,6 +103,16 @@ class Problems:
             return
         more = f" (and {len(self.errors) - 1} more)" if len(self.errors) > 1 else ""
         raise UserError(ExitCode.RUN_FILE, self.errors[0] + more, self.errors if more else ())
+
+    def _as_written(self, path: Path) -> Path:
+        """Takes out of the path of an environment parameter what its full spelling has and the file has not."""
+        if path[:1] == ("environment_parameters",):
+            full = (*path[:2], "curriculum")
+            if path[2:5] == ("curriculum", "0", "value") and full not in self.lines and full not in self.origins:
+                path = (*path[:2], *path[5:])
+            if path[-2:] == ("sampler_parameters", "value") and path[:-1] not in self.lines:
+                path = path[:-2]
+        return path
 
     def _message(self, details: ErrorDetails, path: Path) -> str:
         kind = details["type"]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
-from learner.settings.base import Fraction, NonNegativeReal, PositiveReal, PositiveWhole, SettingsModel, invalid_as_told
+from learner.settings.base import Fraction, NonNegativeReal, PositiveWhole, Real, SettingsModel, invalid_as_told
 from learner.settings.network import NetworkSettings
 
 
@@ -17,7 +17,7 @@ class RewardSignalSettings(SettingsModel):
     """What every reward signal has."""
 
     gamma: Fraction = Field(default=0.99, description="discount of this signal")
-    strength: NonNegativeReal = Field(default=1.0, description="factor of this signal")
+    strength: Real = Field(default=1.0, description="factor of this signal; a negative one turns it round")
 
 
 class ExtrinsicSettings(RewardSignalSettings):
@@ -35,7 +35,7 @@ def _network_of_encoding_size(values: dict[str, object]) -> NetworkSettings:
 class LearnedSignalSettings(RewardSignalSettings):
     """What the signals with a network of their own have."""
 
-    learning_rate: PositiveReal = 3e-4
+    learning_rate: NonNegativeReal = 3e-4
     encoding_size: PositiveWhole | None = Field(
         default=None, description="deprecated: hidden_units of the signal's network, if network_settings is absent"
     )
@@ -49,7 +49,7 @@ class CuriositySettings(LearnedSignalSettings):
 class RNDSettings(LearnedSignalSettings):
     """Random network distillation (Burda et al. 2018, arXiv:1810.12894)."""
 
-    learning_rate: PositiveReal = 1e-4
+    learning_rate: NonNegativeReal = 1e-4
 
 
 class GAILSettings(LearnedSignalSettings):

@@ -67,7 +67,10 @@ class TrainerSettings(SettingsModel):
 
     ignored_keys: ClassVar[Mapping[str, str]] = {"framework": "is ignored: PyTorch is the only framework"}
     removed_keys: ClassVar[Mapping[str, str]] = {
-        "output_path": "is a setting of very old files; set checkpoint_settings.results_dir instead"
+        "output_path": "is a setting of very old files; set checkpoint_settings.results_dir instead",
+        "summary_path": "is a setting of very old files; set checkpoint_settings.results_dir instead",
+        "trainer": "is the old name of trainer_type",
+        "use_recurrent": "is a setting of very old files; write network_settings: {memory: {}} instead",
     }
 
     trainer_type: str = DEFAULT_TRAINER_TYPE

@@ -64,7 +64,7 @@ def test_sources_tell_inherited_from_written_from_derived(write_run: WriteRun) -
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("debug: null", "debug: must be true or false"),
+        ("debug: {}", "debug: must be true or false"),
         ("env_settings: 5", "env_settings: must be a map of settings"),
         ("env_settings: {env_args: x}", "env_settings.env_args: must be a list"),
         ("checkpoint_settings: {run_id: yes}", "checkpoint_settings.run_id: must be text, got True"),

@@ -63,8 +63,9 @@ def test_resolving_twice_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (None, "Sampler"),
-        (True, "finite number"),
+        (None, "must be a number, or a map with sampler_type"),
+        ([1], "must be a number, or a map with sampler_type"),
+        ("heavy", "finite number"),
         ({"sampler_type": "poisson", "sampler_parameters": {}}, "'uniform', 'gaussian'"),
         ({"sampler_type": "uniform"}, "Field required"),
         ({"sampler_type": "uniform", "sampler_parameters": {"min_value": 2}}, "min_value 2.0 is more than"),
@@ -73,7 +74,12 @@ def test_resolving_twice_changes_nothing() -> None:
             "wrong way round",
         ),
         ({"sampler_type": "multirangeuniform", "sampler_parameters": {"intervals": []}}, "has no interval"),
-        ({"curriculum": []}, "at least 1 item"),
+        ({"sampler_type": "multirangeuniform", "sampler_parameters": {"intervals": [1, 2]}}, "must be two numbers"),
+        (
+            {"sampler_type": "multirangeuniform", "sampler_parameters": {"intervals": [[1, 2, 3]]}},
+            "must be two numbers",
+        ),
+        ({"curriculum": []}, "has no lesson"),
         ({"curriculum": [{"name": "a", "value": 1}, {"name": "b", "value": 2}]}, "'a' is not the last one"),
         (
             {

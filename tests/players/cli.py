@@ -1,4 +1,4 @@
-"""The command line of a scripted player: what a Unity build is started with, and what to play."""
+"""A scripted player: what stands in for a Unity build where there is no Unity."""
 
 from __future__ import annotations
 
@@ -7,67 +7,122 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any, TextIO
 
-from tests.players.cartpole import CartPole
+from tests.players.faults import FAULTS, Faulty
 from tests.players.player import NoTrainerError, Player, RefusedError
+from tests.players.side_channel import Reporting, told
+from tests.players.task import Task, WrongReplyError
+from tests.players.tasks import TASKS
+
+NO_TRAINER, REFUSED, WRONG_REPLY = 3, 4, 5
 
 
-class EpisodeLog:
-    """Writes a line of JSON for each finished episode.
+class LineLog:
+    """Writes lines of JSON, each with the seconds since the log was opened; written at once, for others read along.
 
     Args:
-        path: of the file, None for none.
+        path: of the file, None for none; lines are added to what is there.
     """
 
     def __init__(self, path: Path | None) -> None:
         self._begun = time.monotonic()
         self._file = path.open("a", encoding="utf-8", buffering=1) if path else None
 
-    def __call__(self, behavior: str, decisions: int, total: float, length: int) -> None:
-        """An episode ended."""
+    def close(self) -> None:
+        """Closes the file."""
         if self._file:
-            seconds = round(time.monotonic() - self._begun, 3)
-            line = {"behavior": behavior, "decisions": decisions, "return": total, "length": length, "seconds": seconds}
-            self._file.write(json.dumps(line) + "\n")
+            self._file.close()
+
+    def episode(self, behavior: str, decisions: int, total: float, length: int) -> None:
+        """An episode ended (an `EpisodeSink`)."""
+        self._write({"behavior": behavior, "decisions": decisions, "return": total, "length": length})
+
+    def notice(self, event: str, **content: Any) -> None:
+        """Something else happened to the player."""
+        if event == "side_channel":
+            content = {"told": told(content["data"])}
+        self._write({"event": event, **content})
+
+    def _write(self, line: dict[str, Any]) -> None:
+        if self._file:
+            self._file.write(json.dumps(line | {"seconds": round(time.monotonic() - self._begun, 3)}) + "\n")
 
 
-def arguments() -> argparse.ArgumentParser:
-    """Returns the parser."""
+def make_parser() -> argparse.ArgumentParser:
+    """Returns the parser: arguments of a Unity build, then those of its own."""
     parser = argparse.ArgumentParser(prog="python -m tests.players", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--mlagents-port", type=int, help="where the trainer's side listens on localhost")
-    parser.add_argument("-nographics", action="store_true", help="as Unity's: ignored")
-    parser.add_argument("-batchmode", action="store_true", help="as Unity's: ignored")
-    parser.add_argument("-logFile", "-logfile", type=Path, help="where the player writes its log")
-    parser.add_argument("--task", choices=("cartpole",), default="cartpole")
-    parser.add_argument("--agents", type=int, default=8)
-    parser.add_argument("--decisions", type=int, help="leaves after so many agents' decisions")
-    parser.add_argument("--episodes", type=Path, help="a file for a line of JSON for each finished episode")
-    parser.add_argument("--wait", type=float, default=0.0, help="seconds to wait for something that listens")
+    unity = parser.add_argument_group("as Unity's")
+    unity.add_argument("--mlagents-port", type=int, required=True, help="where the trainer's side listens on localhost")
+    unity.add_argument("-nographics", action="store_true", help="ignored")
+    unity.add_argument("-batchmode", action="store_true", help="ignored")
+    unity.add_argument("-logFile", "-logfile", type=Path, metavar="FILE", help="the player's log")
+    parser.add_argument("--task", choices=sorted(TASKS), default="cartpole")
+    parser.add_argument("--agents", type=int, default=8, help="of each behavior")
+    parser.add_argument("--decisions", type=int, metavar="N", help="leaves after so many decisions of agents")
+    parser.add_argument("--episodes", type=Path, metavar="FILE", help="gets a line of JSON for each finished episode")
+    parser.add_argument("--events", type=Path, metavar="FILE", help="gets a line of JSON for all that it is told")
+    parser.add_argument("--statistics", action="store_true", help="sends statistics with each message")
+    parser.add_argument("--fault", choices=sorted(FAULTS), help="what goes wrong")
+    parser.add_argument("--fault-at", type=int, default=0, metavar="N", help="after so many decisions")
+    parser.add_argument("--fault-once", type=Path, metavar="FILE", help="no fault where this file is; it is made")
+    parser.add_argument("--api-version", default="1.5.0", help="of the protocol, as it claims")
+    parser.add_argument("--package-version", default="3.0.0", help="of the package, as it claims")
+    parser.add_argument("--host", default="localhost", help="the C# client knows localhost only")
+    parser.add_argument("--wait", type=float, default=0.0, metavar="S", help="for something to listen; Unity does not")
     return parser
 
 
+def make_task(options: argparse.Namespace, episodes: LineLog) -> Task:
+    """Returns the task with its faults and statistics."""
+    task = TASKS[options.task](options.agents, episodes.episode)
+    if options.statistics:
+        task = Reporting(task)
+    once: Path | None = options.fault_once
+    if options.fault and not (once and once.exists()):
+        task = Faulty(task, options.fault, options.fault_at)
+        if once:
+            once.touch()
+    return task
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Plays, and returns the exit code: 0 when the trainer ended it, 3 when nothing listened, 4 when it was refused."""
-    options = arguments().parse_args(argv)
-    log = options.logFile.open("a", encoding="utf-8", buffering=1) if options.logFile else sys.stdout
-    task = CartPole(options.agents, EpisodeLog(options.episodes))
-    player = Player(options.mlagents_port, task)
-    begun = time.monotonic()
+    """Plays.
+
+    Returns:
+        0 when the trainer's side or the player ended it, 3 when nothing listened, 4 when the player was refused, 5 when
+        an answer was one that Unity could not use.
+    """
+    options = make_parser().parse_args(argv)
+    with ExitStack() as opened:
+        log: TextIO = sys.stdout
+        if options.logFile:
+            log = opened.enter_context(options.logFile.open("a", encoding="utf-8", buffering=1))
+        episodes, events = (opened.enter_context(closing(LineLog(path))) for path in (options.episodes, options.events))
+        task = make_task(options, episodes)
+        versions = {"api_version": options.api_version, "package_version": options.package_version}
+        port, host = options.mlagents_port, options.host
+        player = opened.enter_context(closing(Player(port, task, host=host, notice=events.notice, **versions)))
+        return _play(player, task, options, log)
+
+
+def _play(player: Player, task: Task, options: argparse.Namespace, log: TextIO) -> int:
     try:
         player.greet(options.wait)
+        begun = time.monotonic()
         reason = player.run(lambda: options.decisions is None or task.decisions < options.decisions)
     except NoTrainerError as error:
-        print(f"no trainer on port {options.mlagents_port}: {error}", file=log)
-        return 3
+        print(f"no trainer on port {options.mlagents_port}: {error}", file=log, flush=True)
+        return NO_TRAINER
     except RefusedError as error:
-        print(f"refused: {error}", file=log)
-        return 4
+        print(f"refused: {error}", file=log, flush=True)
+        return REFUSED
+    except WrongReplyError as error:
+        print(f"wrong reply: {error}", file=log, flush=True)
+        return WRONG_REPLY
     seconds = time.monotonic() - begun
-    print(
-        f"{reason}; {player.exchanges} exchanges, {task.decisions} decisions, {player.resets} resets, "
-        f"{seconds:.1f} s, of which {player.waited_seconds:.1f} s waiting",
-        file=log,
-        flush=True,
-    )
+    counts = f"{player.exchanges} exchanges, {task.decisions} decisions, {player.resets} resets"
+    print(f"{reason}; {counts}, {seconds:.1f} s, {player.waited_seconds:.1f} s of them waiting", file=log, flush=True)
     return 0

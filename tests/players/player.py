@@ -13,6 +13,10 @@ from tests.players.task import Task
 
 METHOD: Final = "/communicator_objects.UnityToExternalProto/Exchange"
 OK, CLOSE = 200, 400
+POLL_SECONDS = 0.1
+
+Call = Callable[[bytes], bytes]
+Notice = Callable[..., None]
 
 
 class NoTrainerError(Exception):
@@ -20,11 +24,15 @@ class NoTrainerError(Exception):
 
 
 class RefusedError(Exception):
-    """The trainer refused the player's greeting."""
+    """The trainer refused the player's greeting, or answered it with what Unity cannot use."""
+
+
+def _unnoticed(event: str, **content: object) -> None:
+    """Nobody listens."""
 
 
 class Player:
-    """Speaks as a player of package 3.0.0 does.
+    """Speaks as a player of Unity's package does.
 
     Args:
         port: of the trainer's side.
@@ -32,6 +40,7 @@ class Player:
         api_version: that the player claims.
         package_version: that the player claims.
         host: the C# client knows `localhost` only.
+        notice: called with an event and its content.
     """
 
     def __init__(
@@ -42,24 +51,25 @@ class Player:
         api_version: str = "1.5.0",
         package_version: str = "3.0.0",
         host: str = "localhost",
+        notice: Notice = _unnoticed,
     ) -> None:
-        self.seed = 0
-        self.num_areas = 0
         self.exchanges = 0
         self.resets = 0
         self.waited_seconds = 0.0
         self._task = task
         self._versions = api_version, package_version
+        self._notice = notice
         self._channel = grpc.insecure_channel(f"{host}:{port}")
         self._call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(METHOD)
 
     def exchange(self, message: unity_message_pb2.UnityMessageProto) -> unity_message_pb2.UnityMessageProto:
         """Sends a message and waits for its answer, however long that takes."""
+        data = message.SerializeToString()
         begun = time.monotonic()
-        reply = unity_message_pb2.UnityMessageProto.FromString(self._call(message.SerializeToString()))
+        answer = self._call(data)
         self.waited_seconds += time.monotonic() - begun
         self.exchanges += 1
-        return reply
+        return unity_message_pb2.UnityMessageProto.FromString(answer)
 
     def greet(self, wait_seconds: float = 0.0) -> None:
         """The first two exchanges.
@@ -71,25 +81,26 @@ class Player:
             NoTrainerError: nothing listens.
             RefusedError: the trainer said no.
         """
-        deadline = time.monotonic() + wait_seconds
-        while True:
-            try:
-                answer = self.exchange(self._greeting())
-                break
-            except grpc.RpcError as error:
-                if error.code() is not grpc.StatusCode.UNAVAILABLE or time.monotonic() >= deadline:
-                    raise NoTrainerError(f"{error.code().name}: {error.details()}") from None
-                time.sleep(0.1)
-        self._accepted(answer)
-        told = answer.unity_input.rl_initialization_input
-        self.seed, self.num_areas = told.seed, told.num_areas
-        first = self.exchange(_message())
-        self._accepted(first)
-        self._task.reset(self.seed)
-        self.resets += 1
+        answer = self._first(wait_seconds).unity_input
+        if not answer.HasField("rl_initialization_input") or not answer.rl_initialization_input.HasField(
+            "capabilities"
+        ):
+            raise RefusedError("the first answer holds no capabilities, which Unity reads")
+        told = answer.rl_initialization_input
+        versions = {"api": told.communication_version, "package": told.package_version}
+        self._notice("greeted", seed=told.seed, num_areas=told.num_areas, **versions)
+        answer = self._accepted(self.exchange(_message())).unity_input
+        if not answer.HasField("rl_input"):
+            raise RefusedError("the second answer holds no rl_input, which Unity reads")
+        self._task.reset(told.seed)
+        self._follow(answer.rl_input)
 
     def run(self, keeps_on: Callable[[], bool]) -> str:
-        """Plays until the trainer ends it or `keeps_on` is false, and returns why it ended."""
+        """Plays until the trainer ends it or `keeps_on` is false, and returns why it ended.
+
+        Raises:
+            WrongReplyError: an answer that Unity could not use.
+        """
         while keeps_on():
             message = _message()
             self._task.write(message.unity_output)
@@ -114,10 +125,24 @@ class Player:
         """Closes the connection."""
         self._channel.close()
 
+    def _first(self, wait_seconds: float) -> unity_message_pb2.UnityMessageProto:
+        deadline = time.monotonic() + wait_seconds
+        while True:
+            try:
+                return self._accepted(self.exchange(self._greeting()))
+            except grpc.RpcError as error:
+                if time.monotonic() >= deadline:
+                    raise NoTrainerError(f"{error.code().name}: {error.details()}") from None
+                time.sleep(POLL_SECONDS)
+
     def _follow(self, told: unity_message_pb2.UnityRLInputProto) -> None:
+        if told.side_channel:
+            self._notice("side_channel", data=told.side_channel)
         if told.command == unity_message_pb2.RESET:
-            self._task.reset()
             self.resets += 1
+            self._notice("reset")
+            if self.resets > 1:
+                self._task.reset()
         else:
             self._task.act(told)
 
@@ -126,14 +151,15 @@ class Player:
         greeting = message.unity_output.rl_initialization_output
         greeting.name = "AcademySingleton"
         greeting.communication_version, greeting.package_version = self._versions
-        capabilities = greeting.capabilities
-        for field in capabilities.DESCRIPTOR.fields:
-            setattr(capabilities, field.name, True)
+        for field in greeting.capabilities.DESCRIPTOR.fields:
+            setattr(greeting.capabilities, field.name, True)
         return message
 
-    def _accepted(self, answer: unity_message_pb2.UnityMessageProto) -> None:
+    @staticmethod
+    def _accepted(answer: unity_message_pb2.UnityMessageProto) -> unity_message_pb2.UnityMessageProto:
         if answer.header.status != OK:
-            raise RefusedError(f"status {answer.header.status}: {answer.header.message}")
+            raise RefusedError(f"status {answer.header.status} {answer.header.message}".rstrip())
+        return answer
 
 
 def _message() -> unity_message_pb2.UnityMessageProto:

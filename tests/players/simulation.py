@@ -1,0 +1,64 @@
+"""What a scripted agent can see, do and earn; `arena` makes a task for Unity's wire of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from communicator_objects import observation_pb2
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
+
+
+class Outcome(NamedTuple):
+    """What came of the actions of k agents.
+
+    Attributes:
+        rewards: [k].
+        ended: bool [k]; agents whose episode ended by itself.
+    """
+
+    rewards: Floats
+    ended: NDArray[np.bool_]
+
+
+class Simulation(Protocol):
+    """Some agents of one behavior.
+
+    Attributes:
+        agents: how many.
+        continuous: axes of an action.
+        branches: choices of each branch of an action.
+        step_limit: decisions after which an episode is interrupted; None for none.
+    """
+
+    agents: int
+    continuous: int
+    branches: tuple[int, ...]
+    step_limit: int | None
+
+    def begin(self, agent: int, generator: np.random.Generator) -> None:
+        """An agent's episode begins."""
+
+    def observe(self, agent: int) -> Sequence[observation_pb2.ObservationProto]:
+        """Returns what an agent sees."""
+
+    def forbidden(self, agent: int) -> Sequence[bool]:
+        """Returns what an agent may not choose, all branches side by side; empty forbids nothing."""
+
+    def advance(self, agents: Whole, continuous: Floats, discrete: Whole) -> Outcome:
+        """The agents, [k], act: [k, continuous] and [k, branches]."""
+
+
+def vector(values: Floats, name: str = "VectorSensor", goal: bool = False) -> observation_pb2.ObservationProto:
+    """Returns an observation of rank 1."""
+    observation = observation_pb2.ObservationProto(name=name)
+    observation.shape.append(len(values))
+    observation.dimension_properties.append(1)
+    observation.float_data.data.extend(values.tolist())
+    if goal:
+        observation.observation_type = observation_pb2.GOAL_SIGNAL
+    return observation

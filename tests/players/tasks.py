@@ -1,0 +1,75 @@
+"""The tasks that a scripted player can be told to play, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from tests.players.arena import Arena, Habits
+from tests.players.cartpole import CartPole
+from tests.players.faults import Late
+from tests.players.guess import Guess
+from tests.players.pendulum import Pendulum
+from tests.players.pictures import Pictures
+from tests.players.task import EpisodeSink, Scene, Task
+
+LATE_MESSAGES = 30
+
+Maker = Callable[[int, EpisodeSink], Task]
+
+
+def _cartpole(agents: int, sink: EpisodeSink) -> Task:
+    return Arena(CartPole(agents), "CartPole?team=0", sink)
+
+
+def _pendulum(agents: int, sink: EpisodeSink) -> Task:
+    return Arena(Pendulum(agents), "Pendulum?team=0", sink)
+
+
+def _hybrid(agents: int, sink: EpisodeSink) -> Task:
+    return Arena(Guess(agents), "Hybrid?team=0", sink)
+
+
+def _groups(agents: int, sink: EpisodeSink) -> Task:
+    return Arena(Guess(agents, 0, (3,), step_limit=10), "Groups?team=0", sink, Habits(group_size=2))
+
+
+def _comers(agents: int, sink: EpisodeSink) -> Task:
+    return Arena(Guess(agents, 0, (4,), 7), "Comers?team=0", sink, Habits(first_id=100, fresh_ids=True, periods=3))
+
+
+def _goal(agents: int, sink: EpisodeSink) -> Task:
+    return Arena(Guess(agents, 1, (), goal=True), "Goal?team=0", sink)
+
+
+def _png(agents: int, sink: EpisodeSink) -> Task:
+    return Arena(Pictures(agents), "Pictures?team=0", sink)
+
+
+def _channels_last(agents: int, sink: EpisodeSink) -> Task:
+    return Arena(Pictures(agents, png=False, channels_last=True), "Pictures?team=0", sink)
+
+
+def _late(agents: int, sink: EpisodeSink) -> Task:
+    return Scene([_cartpole(agents, sink), Late(_hybrid(agents, sink), LATE_MESSAGES)])
+
+
+def _teams(agents: int, sink: EpisodeSink) -> Task:
+    behaviors = ((f"Teams?team={team}", Habits(first_id=team * agents)) for team in range(2))
+    return Scene([Arena(Guess(agents, 0, (2,)), behavior, sink, habits) for behavior, habits in behaviors])
+
+
+TASKS: Mapping[str, Maker] = MappingProxyType(
+    {
+        "cartpole": _cartpole,
+        "pendulum": _pendulum,
+        "hybrid": _hybrid,
+        "groups": _groups,
+        "comers": _comers,
+        "goal": _goal,
+        "png": _png,
+        "channels-last": _channels_last,
+        "late": _late,
+        "teams": _teams,
+    }
+)

@@ -92,7 +92,7 @@ class Downlink:
                     elif kind == "frame":
                         await self._add(assembler, message.frame)
                     elif kind == "assignment":
-                        self._assign(message.assignment)
+                        self._hub.assign(message.assignment)
             raise WireError("the learner ended the subscription", code=grpc.StatusCode.UNAVAILABLE)
         except PolicyCorrupt as error:
             self._hub.counts.policies_bad += 1
@@ -121,12 +121,6 @@ class Downlink:
                 self._hub.counts.policies_superseded += 1
             self._arrived[description.behavior_index] = _Arrived(description, payload, self._began_at)
             self._hub.loadable.set()
-
-    def _assign(self, assignment: policy_pb2.Assignment) -> None:
-        current = self._hub.assignment
-        if current is None or assignment.id > current.id:
-            self._hub.assignment = assignment
-            self._hub.changed.set()
 
     async def _load_all(self) -> None:
         """Loads what came, the newest of each behavior, as soon as the behavior has a number here, too."""

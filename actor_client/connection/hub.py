@@ -53,7 +53,7 @@ class Hub:
         declared: Set when a declaration or its answer came.
         renew_now: Set when the learner shall hear at once.
         loadable: Set when a policy may be loaded: it came, or its behavior got a number.
-        assignment: What the learner asks the actor to do; None before it asked.
+        assignment: What the learner asks the actor to do; None before the first opening.
         close_reason: Why the session is closed, for the learner.
         close_message: See close_reason.
         rollout: What the stepping thread counts.
@@ -147,6 +147,7 @@ class Hub:
         with self.window.lock:
             self.run = run
             self.chunk_limits = run.limits
+            self._take_over(opening, run.assignment)
             if opening is Opening.RESUMED:
                 return 0
             if opening is not Opening.NEW_GENERATION:
@@ -165,3 +166,16 @@ class Hub:
                         port.lose_session()
         self.changed.set()
         return dropped
+
+    def assign(self, assignment: policy_pb2.Assignment) -> None:
+        """Takes over what the learner asks for, if it is newer."""
+        if self.assignment is None or assignment.id > self.assignment.id:
+            self.assignment = assignment
+            self.changed.set()
+
+    def _take_over(self, opening: Opening, assignment: policy_pb2.Assignment) -> None:
+        """Takes over the assignment of an opening: a learner that was started anew counts from the beginning."""
+        if opening is Opening.RESUMED:
+            self.assign(assignment)
+        else:
+            self.assignment = assignment

@@ -110,7 +110,7 @@ class LearnerLink:
 
     @property
     def assignment(self) -> policy_pb2.Assignment | None:
-        """What the learner asks the actor to do; None before it asked."""
+        """What the learner asks the actor to do; None before `open`. Another object whenever it asks anew."""
         return self._hub.assignment
 
     @property
@@ -164,9 +164,25 @@ class LearnerLink:
         Raises:
             ActorError: The learner refused it, or did not answer in time, or the actor shall stop.
         """
+        declaration = self.declare_soon(spec, team, agents)
+        return self._wait_for(lambda: declaration.port, timeout_seconds)
+
+    def declare_soon(self, spec: BehaviorSpec, team: int, agents: int) -> Declaration:
+        """Declares a behavior without waiting, for simulators whose other behaviors go on meanwhile.
+
+        Declaring a behavior id again tells the learner of another number of agents; its port stays the same.
+
+        Returns:
+            The declaration; its `port` is None until it is answered, and then `wait` returns. A refusal ends the
+            actor, as with `declare`.
+        """
         declaration = Declaration(spec, team, agents)
         self._hub.call_soon(lambda: self._declarations.add(declaration))
-        return self._wait_for(lambda: declaration.port, timeout_seconds)
+        return declaration
+
+    def wake(self) -> None:
+        """Makes `wait` return, or the next one if none is going on; from any thread."""
+        self._hub.changed.set()
 
     def wait(self, timeout_seconds: float) -> None:
         """Returns when something changed (credit, hold, policy, stop), or after the time."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import grpc
 from rollcast import limits
 from rollcast.errors import WireError
-from rollcast.v1 import session_pb2
+from rollcast.v1 import policy_pb2, session_pb2
 
 from actor_client.rollout.link import ChunkLimits
 
@@ -52,6 +52,7 @@ class RunInfo:
         environment_settings: For simulators that take arguments.
         engine_settings: For game engines.
         server_version: For logs.
+        assignment: What the learner asks for at present; id 0 asks for nothing but learning.
     """
 
     run_id: str
@@ -65,6 +66,7 @@ class RunInfo:
     environment_settings: session_pb2.EnvironmentSettings = field(default_factory=session_pb2.EnvironmentSettings)
     engine_settings: session_pb2.EngineSettings = field(default_factory=session_pb2.EngineSettings)
     server_version: str = ""
+    assignment: policy_pb2.Assignment = field(default_factory=policy_pb2.Assignment)
 
 
 class Session:
@@ -168,6 +170,7 @@ def _run_info(response: session_pb2.OpenSessionResponse) -> RunInfo:
         environment_settings=response.environment_settings,
         engine_settings=response.engine_settings,
         server_version=response.server_version,
+        assignment=response.assignment,
     )
 
 

@@ -9,19 +9,17 @@ from rollcast.chunks import Chunk
 from rollcast.enums import ColumnRole
 from rollcast.specs import BehaviorSpec
 
-from actor_client.rollout.episodes import EpisodeRecords
 from actor_client.rollout.link import ChunkLimits
-from actor_client.rollout.log import RowLog
-from actor_client.rollout.segments import Segments, split
+from actor_client.rollout.segments import split
+from actor_client.rollout.tables import EpisodeTable, RowSource, Table
 
 COLUMN_OVERHEAD_BYTES: Final = 160
 """Name, role, type, shape and framing of one column, at most: names have up to 80 bytes, shapes up to 8 axes."""
 CHUNK_OVERHEAD_BYTES: Final = 1024
 """The chunk's own numbers, and the counts by reason."""
-_SEGMENT_COLUMN_BYTES: Final = 4 + 1 + 4 + 8 + 8 + 4
+SEGMENT_COLUMN_BYTES: Final = 4 + 1 + 4 + 8 + 8 + 4
 """length, end, env, agent, episode, first_step."""
-_EPISODE_COLUMN_BYTES: Final = 8 + 4 + 8 + 4 + 4 + 1 + 4 + 8 + 8 + 8
-_OTHER_COLUMNS: Final = 30
+OTHER_COLUMNS: Final = 30
 """Columns that are neither observations nor infos, rounded up."""
 
 
@@ -36,6 +34,8 @@ class ChunkBuilder:
         team: The declared team.
         row_bytes: Bytes of one row of all STEP columns.
         masked: Whether there are action masks.
+        segment_column_bytes: Of all SEGMENT columns, one row.
+        other_columns: Columns that are neither observations nor infos, at most.
 
     Attributes:
         segment_bytes: Bytes of a segment beside its rows.
@@ -64,6 +64,8 @@ class ChunkBuilder:
         team: int,
         row_bytes: int,
         masked: bool,
+        segment_column_bytes: int = SEGMENT_COLUMN_BYTES,
+        other_columns: int = OTHER_COLUMNS,
     ) -> None:
         self._observations = [part.name for part in spec.observations]
         self._limits = limits
@@ -72,8 +74,8 @@ class ChunkBuilder:
         self._team = team
         self._row_bytes = row_bytes
         finals = sum(part.size_bytes for part in spec.observations) + (spec.action.mask_size if masked else 0)
-        self.segment_bytes = _SEGMENT_COLUMN_BYTES + finals
-        columns = 2 * len(spec.observations) + _OTHER_COLUMNS
+        self.segment_bytes = segment_column_bytes + finals
+        columns = 2 * len(spec.observations) + other_columns
         self._budget_bytes = limits.max_chunk_bytes - CHUNK_OVERHEAD_BYTES - columns * COLUMN_OVERHEAD_BYTES
         fitting = (self._budget_bytes - self.segment_bytes) // row_bytes
         if limits.max_chunk_steps:
@@ -82,12 +84,12 @@ class ChunkBuilder:
         self.max_segment_rows = max(1, fitting)
 
     def build(
-        self, log: RowLog, segments: Segments, episodes: EpisodeRecords | None, *, generation: int, now: float
+        self, source: RowSource[Table], segments: Table, episodes: EpisodeTable | None, *, generation: int, now: float
     ) -> Iterator[Chunk]:
         """Yields the chunks of all given segments and records, each within the limits.
 
         Args:
-            log: Where the rows are.
+            source: Where the rows are.
             segments: To send, in order.
             episodes: To send; they ride with the first chunk that has room.
             generation: Of the policies that acted.
@@ -97,7 +99,7 @@ class ChunkBuilder:
         total = len(episodes) if episodes is not None else 0
         for part in self._parts(segments):
             chunk = self._chunk(generation)
-            room = self._budget_bytes - self._add_segments(chunk, log, part, now)
+            room = self._budget_bytes - self._add_segments(chunk, source, part, now)
             fitting = self._fitting_episodes(episodes, room)
             if episodes is not None and fitting and sent < total:
                 self._add_episodes(chunk, episodes.part(slice(sent, sent + fitting)))
@@ -110,7 +112,9 @@ class ChunkBuilder:
             sent += chunk.episodes
             yield chunk
 
-    def _parts(self, segments: Segments) -> list[Segments]:
+    def _parts(self, segments: Table) -> list[Table]:
+        if not len(segments):
+            return []
         rows, most = int(segments.lengths.sum()), self._limits.max_chunk_steps
         size = rows * self._row_bytes + len(segments) * self.segment_bytes
         if size <= self._budget_bytes and (not most or rows <= most):
@@ -121,17 +125,16 @@ class ChunkBuilder:
             segment_bytes=self.segment_bytes,
             budget_bytes=self._budget_bytes,
             max_rows=most,
+            bundles=segments.bundles,
         )
         return [segments.part(rows) for rows in slices]
 
     def _chunk(self, generation: int) -> Chunk:
         return Chunk(generation=generation, behavior_index=self._behavior_index, team=self._team, agents=self._agents)
 
-    def _add_segments(self, chunk: Chunk, log: RowLog, segments: Segments, now: float) -> int:
+    def _add_segments(self, chunk: Chunk, source: RowSource[Table], segments: Table, now: float) -> int:
         """Fills in all columns of steps and segments and returns their bytes."""
-        steps, envs = segments.row_indices()
-        columns = log.gather(steps, envs)
-        versions = log.versions(steps)
+        columns, versions, oldest_seconds = source.rows(segments)
         base = versions.min()
         if versions.max() != base:
             columns["version_offset"] = (versions - base).astype(np.uint32)
@@ -142,19 +145,19 @@ class ChunkBuilder:
             finals["final_action_mask"] = segments.final_masks
         _put(chunk, finals, ColumnRole.FINAL)
         chunk.base_version = int(base)
-        chunk.age_seconds = max(0.0, now - log.oldest(steps))
-        chunk.segments, chunk.rows = len(segments), len(steps)
-        return len(steps) * self._row_bytes + len(segments) * self.segment_bytes
+        chunk.age_seconds = max(0.0, now - oldest_seconds)
+        chunk.segments, chunk.rows = len(segments), len(versions)
+        return len(versions) * self._row_bytes + len(segments) * self.segment_bytes
 
-    def _fitting_episodes(self, episodes: EpisodeRecords | None, room_bytes: int) -> int:
+    def _fitting_episodes(self, episodes: EpisodeTable | None, room_bytes: int) -> int:
         """Returns how many records fit beside what a chunk holds already."""
         if episodes is None:
             return 0
         infos = len(episodes.info_names)
         room_bytes -= infos * COLUMN_OVERHEAD_BYTES
-        return max(0, room_bytes // (_EPISODE_COLUMN_BYTES + 4 * infos))
+        return max(0, room_bytes // (episodes.column_bytes + 4 * infos))
 
-    def _add_episodes(self, chunk: Chunk, records: EpisodeRecords) -> None:
+    def _add_episodes(self, chunk: Chunk, records: EpisodeTable) -> None:
         _put(chunk, records.columns(), ColumnRole.EPISODE)
         chunk.episodes = len(records)
 

@@ -13,6 +13,7 @@ from actor_client.rollout.running import EPISODE, EPISODE_START, FIRST_VERSION, 
 MAX_INFO_COLUMNS: Final = 64
 """A chunk may have 256 columns, of which 64 observations take 128."""
 
+_COLUMN_BYTES: Final = 8 + 4 + 8 + 4 + 4 + 1 + 4 + 8 + 8 + 8
 _LARGEST: Final = float(np.finfo(np.float32).max)
 
 Index = NDArray[np.int64]
@@ -48,6 +49,11 @@ class EpisodeRecords:
 
     def __len__(self) -> int:
         return len(self.envs)
+
+    @property
+    def column_bytes(self) -> int:
+        """Of the columns that every record has, one row."""
+        return _COLUMN_BYTES
 
     @property
     def info_names(self) -> list[str]:

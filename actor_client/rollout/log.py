@@ -8,6 +8,8 @@ from rollcast.specs import BehaviorSpec
 
 from actor_client.envs.base import Observations
 from actor_client.policy.actions import Actions, FloatArray, MaskArray
+from actor_client.rollout.segments import Segments
+from actor_client.rollout.tables import Rows
 
 Index = NDArray[np.int64]
 
@@ -102,23 +104,16 @@ class RowLog:
         self._versions[slot] = version
         self._taken_at[slot] = taken_at
 
-    def gather(self, steps: Index, envs: Index) -> dict[str, NDArray[Any]]:
-        """Returns the rows at the given steps and environments, one array [N, ...] a column.
-
-        Args:
-            steps: [N].
-            envs: [N].
-        """
+    def rows(self, segments: Segments) -> Rows:
+        """Returns the rows of the segments, at least one."""
+        steps, envs = segments.row_indices()
         rows = (steps % self.capacity) * self._agents + envs
-        return {
+        columns = {
             name: values.reshape(self.capacity * self._agents, *values.shape[2:]).take(rows, axis=0)
             for name, values in self._columns.items()
         }
+        return Rows(columns, self.versions(steps), float(self._taken_at[int(steps.min()) % self.capacity]))
 
     def versions(self, steps: Index) -> NDArray[np.uint64]:
         """Returns the versions that acted at the given steps, uint64 [N]."""
         return self._versions.take(steps % self.capacity)
-
-    def oldest(self, steps: Index) -> float:
-        """Returns when the first of the given steps was taken, in monotonic seconds."""
-        return float(self._taken_at[int(steps.min()) % self.capacity])

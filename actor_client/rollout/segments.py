@@ -1,6 +1,6 @@
 """Segments: consecutive steps of one agent, as index ranges into the log."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,11 @@ class Segments:
 
     def __len__(self) -> int:
         return len(self.envs)
+
+    @property
+    def bundles(self) -> None:
+        """Environments know nothing of each other: any two segments may part."""
+        return
 
     def part(self, rows: slice) -> "Segments":
         """Returns some of the segments."""
@@ -89,9 +94,17 @@ def join_segments(blocks: Sequence[Block]) -> Segments:
 
 
 def split(
-    lengths: Iterable[int], *, row_bytes: int, segment_bytes: int, budget_bytes: int, max_rows: int
+    lengths: Sequence[int],
+    *,
+    row_bytes: int,
+    segment_bytes: int,
+    budget_bytes: int,
+    max_rows: int,
+    bundles: Sequence[int] | None = None,
 ) -> list[slice]:
     """Returns consecutive slices of segments, each within both limits if its first segment is.
+
+    A bundle is parted only if it alone passes a limit.
 
     Args:
         lengths: Rows of each segment.
@@ -99,16 +112,24 @@ def split(
         segment_bytes: Bytes of a segment beside its rows.
         budget_bytes: Most bytes of a slice.
         max_rows: Most rows of a slice; 0 = no limit.
+        bundles: Sizes of consecutive runs of segments that should stay together; None = each is alone.
     """
-    slices, begin, rows, used = [], 0, 0, 0
-    at = 0
-    for at, length in enumerate(lengths, start=1):
-        size = segment_bytes + length * row_bytes
-        if rows and (used + size > budget_bytes or (max_rows and rows + length > max_rows)):
-            slices.append(slice(begin, at - 1))
-            begin, rows, used = at - 1, 0, 0
-        rows += length
-        used += size
+
+    def fits(rows: int, segments: int) -> bool:
+        within = rows * row_bytes + segments * segment_bytes <= budget_bytes
+        return within and (not max_rows or rows <= max_rows)
+
+    slices: list[slice] = []
+    begin, at, rows = 0, 0, 0
+    for size in bundles or [1] * len(lengths):
+        whole = sum(lengths[at : at + size])
+        parts = [(size, whole)] if fits(whole, size) else [(1, length) for length in lengths[at : at + size]]
+        for segments, length in parts:
+            if rows and not fits(rows + length, at + segments - begin):
+                slices.append(slice(begin, at))
+                begin, rows = at, 0
+            at += segments
+            rows += length
     if at > begin:
         slices.append(slice(begin, at))
     return slices

@@ -1,0 +1,168 @@
+"""One agent: its running episode, its open segment, and the row that is not complete yet."""
+
+from typing import Final
+
+import numpy as np
+from rollcast.enums import GroupEnd, SegmentEnd
+
+from actor_client.rollout.agents.closed import ClosedSegment
+from actor_client.rollout.agents.records import EpisodeRecord
+
+_LARGEST: Final = float(np.finfo(np.float32).max)
+_ID_BITS: Final = 32
+_ID_MASK: Final = 2**32 - 1
+
+
+def unique_number(env: int, identity: int) -> int:
+    """Returns a number of an agent or group that is unique over environments.
+
+    Args:
+        env: Number of the environment, below 2^32.
+        identity: Its id there, an int32.
+    """
+    return (env << _ID_BITS) | (identity & _ID_MASK)
+
+
+class Agent:
+    """State of one agent.
+
+    An agent *waits* after it has asked and is *in flight* after it was answered; its pending row has what it saw,
+    and what it did as soon as it is in flight. The row is complete when the agent shows up again.
+
+    Args:
+        env: Number of the environment.
+        identity: Its id there.
+        episode: Number of its episode.
+        settings_revision: Of the environment's settings.
+
+    Attributes:
+        rows: Complete rows of the open segment, in the pool.
+        pending: The row that is not complete.
+        ticket: What `act` will call it.
+        in_flight: Whether it was answered.
+        void: Why the pending row must not be recorded, a word of the books; empty if it may.
+        steps: Of the episode.
+        oldest: Version that chose the first action of the open segment.
+        version: Version that chose the last action.
+        first_version: Version that chose the first action of the episode; None before it.
+        unusable: Whether the return is not known any more.
+    """
+
+    __slots__ = (
+        "_episode",
+        "_group_total",
+        "_last_group_reward",
+        "_last_reward",
+        "_number",
+        "_settings_revision",
+        "_total",
+        "env",
+        "first_version",
+        "in_flight",
+        "oldest",
+        "pending",
+        "rows",
+        "steps",
+        "ticket",
+        "unusable",
+        "version",
+        "void",
+    )
+
+    def __init__(self, env: int, identity: int, *, episode: int, settings_revision: int) -> None:
+        self.env = env
+        self._number = unique_number(env, identity)
+        self._episode = episode
+        self._settings_revision = settings_revision
+        self.rows: list[int] = []
+        self.pending = -1
+        self.ticket = -1
+        self.in_flight = False
+        self.void = ""
+        self.steps = 0
+        self.oldest = 0
+        self.version = 0
+        self.first_version: int | None = None
+        self.unusable = False
+        self._total = 0.0
+        self._group_total = 0.0
+        self._last_reward = 0.0
+        self._last_group_reward = 0.0
+
+    def answered(self, version: int) -> None:
+        """The agent was told what to do."""
+        self.in_flight = True
+        self.version = version
+        if self.first_version is None:
+            self.first_version = version
+
+    def complete(self, reward: float, group_reward: float) -> str:
+        """Completes the pending row, and adds it to the open segment unless it is void; returns why it is void."""
+        self.in_flight = False
+        self.steps += 1
+        self._total += reward
+        self._group_total += group_reward
+        self._last_reward = reward
+        self._last_group_reward = group_reward
+        void = self.void
+        if void:
+            self.void = ""
+        else:
+            if not self.rows:
+                self.oldest = self.version
+            self.rows.append(self.pending)
+        return void
+
+    def renew(self, version: int, reason: str) -> None:
+        """Versions of another generation compare with nothing: what is in flight is void, the episode goes on.
+
+        Args:
+            version: Of the first policy of the new generation.
+            reason: Why rows of the old one are not recorded, a word of the books.
+        """
+        if self.in_flight:
+            self.void = reason
+        if self.first_version is not None:
+            self.first_version = self.version = version
+
+    def close(self, final: int, end: SegmentEnd) -> ClosedSegment:
+        """Ends the open segment, which has rows.
+
+        Args:
+            final: The row of the pool that holds what was seen after the last of them.
+            end: How it ends.
+        """
+        rows, self.rows = self.rows, []
+        return ClosedSegment(
+            rows,
+            final,
+            self.env,
+            self._number,
+            self._episode,
+            self.steps - len(rows),
+            end,
+            0,
+            0,
+            GroupEnd.CONTINUES,
+            self.oldest,
+        )
+
+    def record(self, end: SegmentEnd) -> EpisodeRecord | None:
+        """Returns what the episode came to; None if that is not known, or beyond what the learner takes."""
+        total, group_total = self._total, self._group_total
+        if self.unusable or not (abs(total) <= _LARGEST and abs(group_total) <= _LARGEST):
+            return None
+        return EpisodeRecord(
+            self._number,
+            self.env,
+            self._episode,
+            total,
+            group_total,
+            self.steps,
+            end,
+            self._last_reward,
+            self._last_group_reward,
+            self.first_version or 0,
+            self.version,
+            self._settings_revision,
+        )

@@ -1,0 +1,184 @@
+"""Rows of agents that do not step together: a pool, so that memory follows the rows that are open."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from rollcast.specs import BehaviorSpec
+
+from actor_client.policy.actions import Actions
+from actor_client.rollout.agents.closed import AgentSegments
+from actor_client.rollout.tables import Rows
+
+FIRST_ROWS: Final = 256
+"""Rows of a new pool; it doubles."""
+
+Index = NDArray[np.int64]
+
+
+class RowPool:
+    """All STEP columns of rows that are open, closed but not sent, or the final observation of a closed segment.
+
+    Args:
+        spec: What is recorded.
+
+    Attributes:
+        row_bytes: Most bytes of one row of all STEP columns, `version_offset` included.
+    """
+
+    __slots__ = (
+        "_columns",
+        "_free",
+        "_has_masks",
+        "_left",
+        "_names",
+        "_taken_at",
+        "_versions",
+        "continuous",
+        "discrete",
+        "group_rewards",
+        "group_steps",
+        "log_prob",
+        "masks",
+        "observations",
+        "rewards",
+        "row_bytes",
+    )
+
+    def __init__(self, spec: BehaviorSpec) -> None:
+        action = spec.action
+
+        def column(trailing: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+            return np.zeros((FIRST_ROWS, *trailing), dtype)
+
+        self._names = [part.name for part in spec.observations]
+        self._has_masks = bool(action.discrete_branches)
+        self._columns: dict[str, NDArray[Any]] = {
+            f"obs/{part.name}": column(part.shape, part.dtype) for part in spec.observations
+        }
+        if action.continuous_size:
+            self._columns["continuous_action"] = column((action.continuous_size,), np.float32)
+        if action.discrete_branches:
+            self._columns["discrete_action"] = column((len(action.discrete_branches),), np.int32)
+            self._columns["action_mask"] = column((action.mask_size,), np.uint8)
+        self._columns["log_prob"] = column((action.factors,), np.float32)
+        self._columns["reward"] = column((), np.float32)
+        self._columns["group_reward"] = column((), np.float32)
+        self._columns["group_step"] = column((), np.int32)
+        self._versions = column((), np.uint64)
+        self._taken_at = column((), np.float64)
+        self._free = np.arange(FIRST_ROWS, dtype=np.int64)
+        self._left = FIRST_ROWS
+        version_bytes = np.dtype(np.uint32).itemsize
+        self.row_bytes = version_bytes + sum(values.nbytes // FIRST_ROWS for values in self._columns.values())
+        self._bind()
+
+    def _bind(self) -> None:
+        """Makes the columns reachable without a lookup by name."""
+        columns = self._columns
+        self.observations = [columns[f"obs/{name}"] for name in self._names]
+        self.continuous = columns.get("continuous_action")
+        self.discrete = columns.get("discrete_action")
+        self.masks = columns.get("action_mask")
+        self.log_prob = columns["log_prob"]
+        self.rewards = columns["reward"]
+        self.group_rewards = columns["group_reward"]
+        self.group_steps = columns["group_step"]
+
+    @property
+    def used(self) -> int:
+        """Rows that were taken and not given back."""
+        return len(self._free) - self._left
+
+    def take(self, count: int) -> Index:
+        """Returns rows to write to, int64 [count]; not to be written to itself."""
+        while self._left < count:
+            self._grow()
+        self._left -= count
+        return self._free[self._left : self._left + count].copy()
+
+    def give_back(self, rows: Sequence[int] | Index) -> None:
+        """Takes rows back."""
+        count = len(rows)
+        self._free[self._left : self._left + count] = rows
+        self._left += count
+
+    def _grow(self) -> None:
+        size = len(self._free)
+
+        def doubled(values: NDArray[Any]) -> NDArray[Any]:
+            grown = np.zeros((2 * size, *values.shape[1:]), values.dtype)
+            grown[:size] = values
+            return grown
+
+        self._columns = {name: doubled(values) for name, values in self._columns.items()}
+        self._versions, self._taken_at = doubled(self._versions), doubled(self._taken_at)
+        free = np.empty(2 * size, np.int64)
+        free[: self._left] = self._free[: self._left]
+        free[self._left : self._left + size] = np.arange(size, 2 * size)
+        self._free = free
+        self._left += size
+        self._bind()
+
+    def observe(self, rows: Index, observations: Sequence[NDArray[Any]], masks: NDArray[np.uint8] | None) -> None:
+        """Writes what was seen.
+
+        Args:
+            rows: [n].
+            observations: [n, *shape] each.
+            masks: uint8 [n, sum of branches]; None = all allowed.
+        """
+        for values, observation in zip(self.observations, observations, strict=True):
+            values[rows] = observation
+        if self.masks is not None:
+            self.masks[rows] = 1 if masks is None else masks
+
+    def act(self, rows: Sequence[int], actions: Actions, version: int, now: float) -> None:
+        """Writes what was done.
+
+        Args:
+            rows: [n].
+            actions: Of as many agents.
+            version: Of the policy that chose them.
+            now: Monotonic seconds.
+        """
+        places = np.array(rows, np.int64)
+        if self.continuous is not None:
+            self.continuous[places] = actions.continuous
+        if self.discrete is not None:
+            self.discrete[places] = actions.discrete
+        self.log_prob[places] = actions.log_prob
+        self._versions[places] = version
+        self._taken_at[places] = now
+
+    def reward(self, rows: Sequence[int], rewards: NDArray[np.float32], group_rewards: NDArray[np.float32]) -> None:
+        """Writes what came of it, [n] each."""
+        self.rewards[rows] = rewards
+        self.group_rewards[rows] = group_rewards
+
+    def copy_seen(self, sources: Sequence[int], targets: Index) -> None:
+        """Copies what was seen, and the allowed choices, between rows."""
+        for values in self.observations:
+            values[targets] = values[sources]
+        if self.masks is not None:
+            self.masks[targets] = self.masks[sources]
+
+    def rows(self, segments: AgentSegments) -> Rows:
+        """Returns the rows of the segments, at least one; columns that say nothing are left out."""
+        rows = segments.row_numbers
+        columns = {name: values.take(rows, axis=0) for name, values in self._columns.items()}
+        if self._has_masks and columns["action_mask"].all():
+            del columns["action_mask"]
+        if not columns["group_reward"].any():
+            del columns["group_reward"]
+        if not segments.grouped:
+            del columns["group_step"]
+        return Rows(columns, self._versions.take(rows), float(self._taken_at.take(rows).min()))
+
+    def seen(self, rows: Index) -> tuple[list[NDArray[Any]], NDArray[np.uint8] | None]:
+        """Returns what was seen at rows, [n, *shape] each, and the allowed choices, uint8 or None = all."""
+        masks = None if self.masks is None else self.masks.take(rows, axis=0)
+        return [values.take(rows, axis=0) for values in self.observations], (
+            None if masks is None or masks.all() else masks
+        )

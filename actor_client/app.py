@@ -5,18 +5,16 @@ import re
 import sys
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from importlib.metadata import version
 from typing import Final
 
 import structlog
-from rollcast.v1 import session_pb2
 
 from actor_client import logs
 from actor_client.connection.link import LearnerLink
 from actor_client.connection.session import RunInfo
+from actor_client.endings import closing, ended
 from actor_client.envs.base import EnvBatch
-from actor_client.envs.errors import EnvironmentFailedTooOften
 from actor_client.envs.factory import DEFAULT_BEHAVIOR, make_env_batch
 from actor_client.exits import ActorError, ExitCode
 from actor_client.heartbeat import Heartbeat
@@ -39,8 +37,8 @@ def run_gym(settings: GymSettings) -> ExitCode:
     logs.configure(settings.log_format, settings.log_level)
     # numpy's remarks on values that float32 cannot hold: the learner refuses such rows, and the log says so.
     warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"actor_client\.")
-    log = structlog.get_logger()
-    try:
+
+    def act() -> None:
         heartbeat = Heartbeat(settings.heartbeat_file)
         link = LearnerLink(
             settings.learner,
@@ -51,16 +49,8 @@ def run_gym(settings: GymSettings) -> ExitCode:
         )
         with stop_signals(link.request_stop):
             _act(settings, link, heartbeat)
-    except ActorError as error:
-        if error.exit_code is ExitCode.OK:
-            log.info("stopped", reason=error.message)
-        else:
-            _say(error, settings)
-        return error.exit_code
-    except Exception:
-        log.exception("actor_failed", exit_code=ExitCode.INTERNAL.value)
-        return ExitCode.INTERNAL
-    return ExitCode.OK
+
+    return ended(act, settings.log_format)
 
 
 def _act(settings: GymSettings, link: LearnerLink, heartbeat: Heartbeat) -> None:
@@ -75,24 +65,12 @@ def _act(settings: GymSettings, link: LearnerLink, heartbeat: Heartbeat) -> None
     link.start()
     if settings.max_seconds is not None:
         link.stop_after(settings.max_seconds)
-    reason, message = session_pb2.CLOSE_REASON_DONE, ""
-    try:
-        with served_metrics(settings, link, heartbeat, settings.env):
-            _step(settings, link, make_batch, batch, heartbeat)
-    except EnvironmentFailedTooOften as error:
-        reason, message = session_pb2.CLOSE_REASON_ENVIRONMENT_FAILED, error.message
-        raise
-    except ActorError as error:
-        if error.exit_code is not ExitCode.OK:
-            reason, message = session_pb2.CLOSE_REASON_ERROR, error.message
-        raise
-    except BaseException as error:
-        reason, message = session_pb2.CLOSE_REASON_ERROR, type(error).__name__
-        raise
-    finally:
-        batch.close()
-        link.close(reason, message or link.stop_reason)
-        _say_goodbye(link)
+    with closing(link):
+        try:
+            with served_metrics(settings, link, heartbeat, settings.env):
+                _step(settings, link, make_batch, batch, heartbeat)
+        finally:
+            batch.close()
 
 
 def _step(
@@ -175,29 +153,3 @@ def _say_progress(stats: RolloutStats) -> None:
         env_failures=stats.env_failures,
         unusable_episodes=stats.unusable_episodes,
     )
-
-
-def _say_goodbye(link: LearnerLink) -> None:
-    """Says what became of the steps of the last session."""
-    log = structlog.get_logger()
-    for name, books in link.books().items():
-        log.info(
-            "books",
-            behavior=name,
-            produced=books.produced,
-            acked=books.acked,
-            unacked=books.unacked,
-            open=books.open,
-            discarded=dict(books.discarded),
-            dropped=dict(books.dropped),
-            rejected=link.rejected,
-        )
-
-
-def _say(error: ActorError, settings: GymSettings) -> None:
-    """Says in one line why the actor ends."""
-    if settings.log_format == "json":
-        structlog.get_logger().error("actor_ended", error=error.message, exit_code=error.exit_code.value)
-    else:
-        with suppress(OSError):  # nobody reads it any more, or the disk is full; the code says it too
-            sys.stderr.write(f"error: {error.message} (exit code {error.exit_code.value})\n")

@@ -1,10 +1,12 @@
-"""What differs between operating systems: signals, and ending a process at once."""
+"""What differs between operating systems: signals, and processes that are started and ended with all they started."""
 
 import os
 import signal
+import subprocess
+import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from actor_client.exits import ExitCode
@@ -63,3 +65,57 @@ def _stopping() -> tuple[signal.Signals, ...]:
     names = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
     there = [signal.Signals[name] for name in names if name in signal.Signals.__members__]
     return tuple(each for each in there if each.name != "SIGHUP" or signal.getsignal(each) is not signal.SIG_IGN)
+
+
+def start_process(command: Sequence[str], *, output: int | None) -> "subprocess.Popen[bytes]":
+    """Starts a process that a Ctrl+C in this terminal does not reach, in a group of its own where there are groups.
+
+    Args:
+        command: Program and arguments; no shell reads them.
+        output: Where its output goes, as `subprocess` says it; None leaves it on this terminal.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+    stderr = subprocess.STDOUT if output == subprocess.PIPE else output
+    if sys.platform == "win32":
+        flags = subprocess.CREATE_NEW_PROCESS_GROUP
+        return subprocess.Popen(  # noqa: S603 - the program that the user named
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=stderr, creationflags=flags
+        )
+    return subprocess.Popen(  # noqa: S603 - see above
+        command, stdin=subprocess.DEVNULL, stdout=output, stderr=stderr, start_new_session=True
+    )
+
+
+def end_process(process: "subprocess.Popen[bytes]", *, at_once: bool) -> None:
+    """Asks a process of `start_process` to end, or ends it; with it goes all it started, where there are groups.
+
+    Args:
+        process: The same; it may have ended already, and what it started be left over.
+        at_once: Ends it, where a request could be ignored.
+    """
+    with suppress(OSError):  # nothing is left of it
+        if sys.platform != "win32":
+            os.killpg(process.pid, signal.SIGKILL if at_once else signal.SIGTERM)
+        elif at_once:
+            tool = os.path.join(os.environ.get("SYSTEMROOT", r"C:\Windows"), "System32", "taskkill.exe")  # noqa: PTH118
+            subprocess.run([tool, "/F", "/T", "/PID", str(process.pid)], capture_output=True, check=False)  # noqa: S603
+        else:
+            process.terminate()
+
+
+def describe_exit(code: int) -> str:
+    """Returns how a process ended: by its exit code, or by a signal, which is named.
+
+    Args:
+        code: As `subprocess` gives it: negative for a signal.
+    """
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        word = signal.strsignal(-code) or ""
+        name = signal.Signals(-code).name
+    except ValueError:
+        return f"was ended by signal {-code}"
+    return f"was ended by {name} ({word.lower()})" if word else f"was ended by {name}"

@@ -27,13 +27,13 @@ class Ports(NamedTuple):
     Attributes:
         hosts: Addresses to listen on.
         first: The port of worker 0; the others follow it.
-        count: How many players there are.
+        players: How many there are.
         max_message_bytes: What one of them may send at once.
     """
 
     hosts: tuple[str, ...]
     first: int
-    count: int
+    players: int
     max_message_bytes: int
 
 

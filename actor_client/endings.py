@@ -1,0 +1,74 @@
+"""How every command of an actor ends: the session is closed with a reason, the books are said, the exit code is given."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import structlog
+from rollcast.v1 import session_pb2
+
+from actor_client.connection.link import LearnerLink
+from actor_client.exits import ActorError, ExitCode
+from actor_client.logs import LogFormat
+
+
+def ended(act: Callable[[], None], log_format: LogFormat) -> ExitCode:
+    """Acts, says in one line what ended it, and returns the exit code.
+
+    Args:
+        act: Raises `ActorError` for what a user can mend; what else it raises is logged with its traceback.
+        log_format: Of the logs; JSON is kept to the last line.
+    """
+    log = structlog.get_logger()
+    try:
+        act()
+    except ActorError as error:
+        if error.exit_code is ExitCode.OK:
+            log.info("stopped", reason=error.message)
+        elif log_format == "json":
+            log.error("actor_ended", error=error.message, exit_code=error.exit_code.value)
+        else:
+            with suppress(OSError):  # nobody reads it any more, or the disk is full; the code says it too
+                sys.stderr.write(f"error: {error.message} (exit code {error.exit_code.value})\n")
+        return error.exit_code
+    except Exception:
+        log.exception("actor_failed", exit_code=ExitCode.INTERNAL.value)
+        return ExitCode.INTERNAL
+    return ExitCode.OK
+
+
+@contextmanager
+def closing(link: LearnerLink) -> Iterator[None]:
+    """Closes the session when the block ends, with the reason it ended for, and says the books."""
+    reason, message = session_pb2.CLOSE_REASON_DONE, ""
+    try:
+        yield
+    except ActorError as error:
+        if error.exit_code is ExitCode.ENVIRONMENT_FAILED:
+            reason, message = session_pb2.CLOSE_REASON_ENVIRONMENT_FAILED, error.message
+        elif error.exit_code is not ExitCode.OK:
+            reason, message = session_pb2.CLOSE_REASON_ERROR, error.message
+        raise
+    except BaseException as error:
+        reason, message = session_pb2.CLOSE_REASON_ERROR, type(error).__name__
+        raise
+    finally:
+        link.close(reason, message or link.stop_reason)
+        _say_books(link)
+
+
+def _say_books(link: LearnerLink) -> None:
+    """Says what became of the steps of the last session."""
+    log = structlog.get_logger()
+    for name, books in link.books().items():
+        log.info(
+            "books",
+            behavior=name,
+            produced=books.produced,
+            acked=books.acked,
+            unacked=books.unacked,
+            open=books.open,
+            discarded=dict(books.discarded),
+            dropped=dict(books.dropped),
+            rejected=link.rejected,
+        )

@@ -1,0 +1,117 @@
+"""Where a Unity build's executable is, and the command line it is started with, as ML-Agents starts it."""
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from actor_client.exits import ActorError, ExitCode
+
+_SUFFIXES: Final = (".app", ".exe", ".x86_64", ".x86")
+_SHOWN: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How the players of one build are started.
+
+    Attributes:
+        executable: Of the build.
+        env_args: The user's arguments, last on the command line.
+        no_graphics: Start without graphics.
+        no_graphics_monitor: Start all but worker 0 without graphics.
+        log_dir: Where each player writes its log; None leaves the place to Unity.
+        log_prefix: Tells logs of several actors in one folder apart.
+    """
+
+    executable: Path
+    env_args: tuple[str, ...] = ()
+    no_graphics: bool = False
+    no_graphics_monitor: bool = False
+    log_dir: Path | None = None
+    log_prefix: str = ""
+
+    def log_path(self, worker: int) -> Path | None:
+        """Returns where a player writes its log; None if that is left to Unity, or to the user's own arguments."""
+        is_given = any(argument.lower() == "-logfile" for argument in self.env_args)
+        return None if self.log_dir is None or is_given else self.log_dir / f"Player-{self.log_prefix}{worker}.log"
+
+    def command(self, worker: int, port: int) -> list[str]:
+        """Returns the command line of one player.
+
+        Args:
+            worker: Which one.
+            port: Where it finds its trainer, on localhost.
+        """
+        words = [str(self.executable)]
+        if self.no_graphics or (self.no_graphics_monitor and worker != 0):
+            words += ["-nographics", "-batchmode"]
+        words += ["--mlagents-port", str(port)]
+        log_path = self.log_path(worker)
+        if log_path is not None:
+            words += ["-logFile", str(log_path)]
+        return [*words, *self.env_args]
+
+
+def find_build(env: str, system: str = sys.platform) -> Path:
+    """Returns the absolute path of a build's executable.
+
+    Args:
+        env: What the user named: the executable, the application's folder, or either without its suffix.
+        system: As `sys.platform` names it.
+
+    Raises:
+        ActorError: There is none, or none that may be run (UNKNOWN_ENVIRONMENT).
+    """
+    stem = env.strip()
+    for suffix in _SUFFIXES:
+        stem = stem.replace(suffix, "") if stem.endswith(suffix) else stem
+    try:
+        for path in _candidates(Path(stem), system):
+            if path.is_file():
+                return _runnable(path.absolute())
+        if Path(env).is_dir():
+            raise _unknown(f"--env {env} is a folder; name the player in it{_found(Path(env))}")
+    except (OSError, ValueError) as error:  # a name that no file can have
+        raise _unknown(f"--env {env!r} cannot be looked up ({error}); name the build's executable") from None
+    raise _unknown(f"--env {env}: there is no such build{_beside(Path(stem))}; name the executable that Unity built")
+
+
+def _candidates(stem: Path, system: str) -> Iterator[Path]:
+    """Yields where a build may be."""
+    name = stem.name
+    if system == "darwin":
+        folder = stem.with_name(f"{name}.app") / "Contents" / "MacOS"
+        yield folder / name
+        yield from sorted(folder.glob("*"))
+    elif system == "win32":
+        yield stem.with_name(f"{name}.exe")
+        yield from (path for path in sorted(stem.glob("*.exe")) if not path.name.startswith("UnityCrashHandler"))
+    else:
+        yield stem.with_name(f"{name}.x86_64")
+        yield stem.with_name(f"{name}.x86")
+        yield stem
+
+
+def _runnable(path: Path) -> Path:
+    if not os.access(path, os.X_OK):
+        raise _unknown(f"--env {path} may not be run by this user; allow it with chmod +x")
+    return path
+
+
+def _found(folder: Path) -> str:
+    """Returns the players in a folder, in words."""
+    names = sorted(path.name for suffix in _SUFFIXES for path in folder.glob(f"*{suffix}"))
+    return f", as in {', '.join(str(folder / name) for name in names[:_SHOWN])}" if names else ""
+
+
+def _beside(stem: Path) -> str:
+    """Says what is missing: the folder, or the build in it."""
+    folder = stem.absolute().parent
+    return f" in {folder}" if folder.is_dir() else f", nor the folder {folder}"
+
+
+def _unknown(message: str) -> ActorError:
+    return ActorError(ExitCode.UNKNOWN_ENVIRONMENT, message)

@@ -1,0 +1,206 @@
+"""Watches the players of one actor: who fails is started again, alone, while the others play on.
+
+A player fails if its process ends, if it never calls, if it owes a message for too long, or if it was refused. Beyond
+its restarts the actor ends.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+import structlog
+
+from actor_client.exits import ActorError, ExitCode
+from actor_client.unity.conversation import Phase
+from actor_client.unity.players import causes
+from actor_client.unity.players.process import PlayerProcess, end_all
+from actor_client.unity.players.rules import PlayerRules
+
+LOOK_SECONDS: Final = 0.05
+STALL_SECONDS: Final = 2.0
+"""If the supervisor itself stood still for so long, what players owe counts from its return."""
+LINGER_SECONDS: Final = 10.0
+"""How long a player that closed its connection may take to end."""
+LEAVE_SECONDS: Final = 4.0
+"""How long players may take to end when they were told so; together with the next one less than a container has."""
+TERM_SECONDS: Final = 2.0
+
+
+class Talk(Protocol):
+    """What is looked at of a conversation; `actor_client.unity.conversation.Conversation` is the real one."""
+
+    phase: Phase
+    waiting_since: float | None
+    fault: str
+
+    def forget(self) -> None:
+        """Begins anew, since the process has gone."""
+        ...
+
+
+class Loser(Protocol):
+    """What hears of failures; `actor_client.unity.gateway.Gateway` is the real one."""
+
+    def player_lost(self, worker: int) -> None:
+        """Gives up the open rows of a player."""
+        ...
+
+
+class PlayerSupervisor:
+    """Starts players, and watches them in a thread of its own.
+
+    Args:
+        players: One a worker, in their order.
+        talks: Their conversations, likewise.
+        rules: Time-out and restarts.
+        gateway: Hears of failures.
+        on_failure: Called once with the error that ends the actor, in the supervisor's thread.
+        clock: Monotonic seconds; the conversations have the same.
+
+    Attributes:
+        restarts: How often players were started again, all together.
+    """
+
+    def __init__(
+        self,
+        players: Sequence[PlayerProcess],
+        talks: Sequence[Talk],
+        rules: PlayerRules,
+        gateway: Loser,
+        on_failure: Callable[[ActorError], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.restarts = 0
+        self._watched = [
+            _Watched(player, talk, rules.timeout_seconds, clock) for player, talk in zip(players, talks, strict=True)
+        ]
+        self._quotas = [rules.quota() for _ in players]
+        self._gateway = gateway
+        self._on_failure = on_failure
+        self._clock = clock
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="rollcast-players", daemon=True)
+        self._log = structlog.get_logger()
+
+    def start(self) -> None:
+        """Starts all players; their ports must listen.
+
+        Raises:
+            ActorError: One cannot be started (UNKNOWN_ENVIRONMENT).
+        """
+        for each in self._watched:
+            each.start()
+        self._log.info("players_started", number=len(self._watched), pids=[each.player.pid for each in self._watched])
+        self._thread.start()
+
+    def rest(self) -> None:
+        """Stops watching: players that end now are no failures."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def stop(self) -> None:
+        """Ends all players and what they started; they have been told so over their connections."""
+        self.rest()
+        end_all([each.player for each in self._watched], LEAVE_SECONDS, TERM_SECONDS, self._clock)
+
+    def _work(self) -> None:
+        """The thread."""
+        looked = self._clock()
+        while not self._stopping.wait(LOOK_SECONDS):
+            now = self._clock()
+            if now - looked > STALL_SECONDS:
+                for each in self._watched:
+                    each.excuse(now)
+            looked = now
+            for index, each in enumerate(self._watched):
+                fault = each.fault()
+                if fault is not None and not self._stopping.is_set():
+                    try:
+                        self._begin_again(index, fault)
+                    except ActorError as error:
+                        self._on_failure(error)
+                        return
+
+    def _begin_again(self, worker: int, fault: str) -> None:
+        """Gives up what a player had open, and starts it again.
+
+        Raises:
+            ActorError: It may not be started again (ENVIRONMENT_FAILED), or cannot.
+        """
+        each, quota = self._watched[worker], self._quotas[worker]
+        never_fits = each.was_refused_at_once
+        each.player.end_at_once()
+        self._gateway.player_lost(worker)
+        each.talk.forget()
+        refusal = "another start would not help" if never_fits else quota.refusal()
+        if refusal is not None:
+            raise ActorError(
+                ExitCode.ENVIRONMENT_FAILED, f"player {worker} {fault}. It is not started again: {refusal}"
+            )
+        quota.count()
+        self.restarts += 1
+        self._log.warning("player_restarts", worker=worker, restart=quota.restarts, reason=fault)
+        each.start()
+
+
+class _Watched:
+    """One player, and what is known of its present process."""
+
+    def __init__(self, player: PlayerProcess, talk: Talk, timeout_seconds: float, clock: Callable[[], float]) -> None:
+        self.player = player
+        self.talk = talk
+        self._timeout_seconds = timeout_seconds
+        self._clock = clock
+        self._since = clock()
+        self._closed_at: float | None = None
+        self._has_played = False
+
+    def start(self) -> None:
+        """Starts its process.
+
+        Raises:
+            ActorError: It cannot be started.
+        """
+        self._closed_at = None
+        self._has_played = False
+        self.player.start()
+        self._since = self._clock()
+
+    def excuse(self, now: float) -> None:
+        """Counts from now what it owes."""
+        self._since = now
+
+    @property
+    def was_refused_at_once(self) -> bool:
+        """Whether it was refused before it ever played: it would be again."""
+        return bool(self.talk.fault) and not self._has_played
+
+    def fault(self) -> str | None:
+        """Returns what is wrong with it, after `player N `; None if nothing is."""
+        now, player, phase = self._clock(), self.player, self.talk.phase
+        self._has_played |= phase is Phase.RUNNING
+        if self.talk.fault:
+            return f"was refused: {self.talk.fault}"
+        how = player.how_it_ended()
+        if how is not None:
+            # Looked at again: it may have said goodbye since, and what it said is taken in another thread.
+            phase = self.talk.phase
+            return causes.ended(
+                how,
+                player.last_words(),
+                player.log,
+                has_called=phase is not Phase.WAITING,
+                said_so=phase is Phase.CLOSED,
+            )
+        if phase is Phase.CLOSED:
+            self._closed_at = now if self._closed_at is None else self._closed_at
+            late = now - self._closed_at > LINGER_SECONDS
+            return causes.lingers(LINGER_SECONDS, player.log) if late else None
+        since = self._since if phase is Phase.WAITING else self.talk.waiting_since
+        if since is None or now - max(since, self._since) <= self._timeout_seconds:
+            return None
+        if phase is Phase.WAITING:
+            return causes.never_connected(self._timeout_seconds, player.port, player.log)
+        return causes.fell_silent(self._timeout_seconds, player.log)

@@ -1,0 +1,239 @@
+"""The odd things that run files hold, each with its exact outcome.
+
+Unless a case says otherwise, ML-Agents 1.1.0 was run on the same text: what it resolves, resolves to the same values
+here, and what it refuses is refused. Where the two differ on purpose the case's name begins with ``ours``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from learner.settings.load import load_run_options
+from learner.settings.resolved import resolved_mlagents_json
+
+from .conftest import WriteRun
+
+PPO = "behaviors:\n  A:\n    trainer_type: ppo\n"
+SAC = "behaviors: {A: {trainer_type: sac, hyperparameters: {%s}}}\n"
+MASS = PPO + "environment_parameters: {m: %s}\n"
+LESSONS = MASS % "{curriculum: [{name: a, value: 1, completion_criteria: {behavior: A, %s}}, {name: b, value: 2}]}"
+SAMPLER = MASS % "{sampler_type: %s, sampler_parameters: {%s}}"
+
+HYPER = "behaviors.A.hyperparameters."
+NETWORK = "behaviors.A.network_settings."
+SIGNALS = "behaviors.A.reward_signals."
+DRAWN = "environment_parameters.m.curriculum.0.value."
+CRITERIA = "environment_parameters.m.curriculum.0.completion_criteria."
+
+RESOLVED: dict[str, tuple[str, dict[str, Any]]] = {
+    # numbers as YAML 1.1 and people write them
+    "text is a number": (PPO + "    hyperparameters: {learning_rate: 3e-4}\n", {HYPER + "learning_rate": 3e-4}),
+    "text is a whole number": (PPO + "    max_steps: 5e5\n", {"behaviors.A.max_steps": 500000}),
+    "quoted number": (PPO + "    max_steps: '500'\n", {"behaviors.A.max_steps": 500}),
+    "fraction is cut off": (PPO + "    max_steps: 12.9\n", {"behaviors.A.max_steps": 12}),
+    "underscores": (PPO + "    max_steps: 1_000\n", {"behaviors.A.max_steps": 1000}),
+    "octal": (PPO + "    max_steps: 010\n", {"behaviors.A.max_steps": 8}),
+    "hexadecimal": (PPO + "    max_steps: 0x10\n", {"behaviors.A.max_steps": 16}),
+    "base sixty": (PPO + "    max_steps: 1:30\n", {"behaviors.A.max_steps": 90}),
+    "float for a size": (PPO + "    network_settings: {memory: {memory_size: 64.0}}\n", {NETWORK + "memory.memory_size": 64}),
+    "ours: exponent for a whole number": (PPO + "    hyperparameters: {batch_size: 1e3}\n", {HYPER + "batch_size": 1000}),
+    "one is true": (PPO + "    threaded: 1\n", {"behaviors.A.threaded": True}),
+    "no is false": (PPO + "    threaded: no\n", {"behaviors.A.threaded": False}),
+    "a learning rate of nothing": (PPO + "    hyperparameters: {learning_rate: 0}\n", {HYPER + "learning_rate": 0.0}),
+    "a negative strength": (PPO + "    reward_signals: {extrinsic: {strength: -1}}\n", {SIGNALS + "extrinsic.strength": -1.0}),
+    "a run id of digits": (PPO + "checkpoint_settings: {run_id: 7}\n", {"checkpoint_settings.run_id": "7"}),
+    "arguments become text": (PPO + "env_settings: {env_args: [--a, 3]}\n", {"env_settings.env_args": ["--a", "3"]}),
+    "a behavior named by a number": ("behaviors: {3: {max_steps: 4}}\n", {"behaviors.3.max_steps": 4}),
+    # schedules
+    "schedules follow": (
+        PPO + "    hyperparameters: {learning_rate_schedule: constant}\n",
+        {HYPER + "beta_schedule": "constant", HYPER + "epsilon_schedule": "constant"},
+    ),
+    "a schedule of its own stays": (
+        PPO + "    hyperparameters: {learning_rate_schedule: constant, beta_schedule: linear}\n",
+        {HYPER + "beta_schedule": "linear", HYPER + "epsilon_schedule": "constant"},
+    ),
+    "schedules filled before do not follow": (
+        "default_settings: {trainer_type: ppo}\nbehaviors: {A: {hyperparameters: {learning_rate_schedule: constant}}}\n",
+        {HYPER + "learning_rate_schedule": "constant", HYPER + "beta_schedule": "linear"},
+    ),
+    "schedules that followed are inherited": (
+        ("default_settings: {trainer_type: ppo, hyperparameters: {learning_rate_schedule: constant}}\n"
+        "behaviors: {A: {hyperparameters: {learning_rate_schedule: linear}}}\n"),
+        {HYPER + "learning_rate_schedule": "linear", HYPER + "beta_schedule": "constant"},
+    ),
+    "sac's schedule": (SAC % "", {HYPER + "learning_rate_schedule": "constant"}),
+    "sac's signals follow": (SAC % "steps_per_update: 10", {HYPER + "reward_signal_steps_per_update": 10.0}),
+    "sac's signals on their own": (
+        SAC % "steps_per_update: 10, reward_signal_steps_per_update: 2",
+        {HYPER + "steps_per_update": 10.0, HYPER + "reward_signal_steps_per_update": 2.0},
+    ),
+    # checkpoints
+    "even checkpoints": (
+        PPO + "    even_checkpoints: true\n    keep_checkpoints: 7\n    max_steps: 1000\n",
+        {"behaviors.A.checkpoint_interval": 142},
+    ),
+    "even checkpoints beat an interval": (
+        PPO + "    even_checkpoints: true\n    keep_checkpoints: 4\n    max_steps: 1000\n    checkpoint_interval: 10\n",
+        {"behaviors.A.checkpoint_interval": 250},
+    ),
+    "ours: even checkpoints without a number": (
+        PPO + "    even_checkpoints: true\n    keep_checkpoints: 0\n", {"behaviors.A.checkpoint_interval": 500000},
+    ),
+    "keep all": (PPO + "    keep_checkpoints: -1\n", {"behaviors.A.keep_checkpoints": -1}),
+    # merging
+    "signals are added": (
+        ("default_settings: {reward_signals: {curiosity: {strength: 0.5}}}\n"
+        "behaviors: {A: {reward_signals: {extrinsic: {gamma: 0.9}}}}\n"),
+        {SIGNALS + "curiosity.strength": 0.5, SIGNALS + "extrinsic.gamma": 0.9},
+    ),
+    "signals merge deeply": (
+        ("default_settings: {reward_signals: {extrinsic: {gamma: 0.9, strength: 2}}}\n"
+        "behaviors: {A: {reward_signals: {extrinsic: {strength: 3}}}}\n"),
+        {SIGNALS + "extrinsic.gamma": 0.9, SIGNALS + "extrinsic.strength": 3.0},
+    ),
+    "no extrinsic reward": (PPO + "    reward_signals: {rnd: {}}\n", {SIGNALS + "extrinsic": None, SIGNALS + "rnd.learning_rate": 1e-4}),
+    "a trainer type is inherited": (
+        "default_settings: {trainer_type: sac, hyperparameters: {tau: 0.01}}\nbehaviors: {A: {hyperparameters: {batch_size: 64}}}\n",
+        {"behaviors.A.trainer_type": "sac", HYPER + "tau": 0.01, HYPER + "batch_size": 64},
+    ),
+    "a default without type brings ppo": (
+        "default_settings: {max_steps: 5}\nbehaviors: {A: {hyperparameters: {beta: 1.0}}}\n",
+        {HYPER + "beta": 1.0, "behaviors.A.max_steps": 5},
+    ),
+    "poca's defaults fit ppo": (
+        "default_settings: {trainer_type: poca}\nbehaviors: {A: {trainer_type: ppo}}\n", {HYPER + "shared_critic": False},
+    ),
+    "team_change is filled before": (
+        "default_settings: {self_play: {save_steps: 100}}\nbehaviors: {A: {self_play: {save_steps: 50}}}\n",
+        {"behaviors.A.self_play.save_steps": 50, "behaviors.A.self_play.team_change": 500},
+    ),
+    "yaml's own merging": (
+        "behaviors:\n  B: &b {max_steps: 5}\n  A:\n    <<: *b\n    time_horizon: 3\n",
+        {"behaviors.A.max_steps": 5, "behaviors.A.time_horizon": 3},
+    ),
+    # nulls
+    "null turns a memory off": (
+        "default_settings: {network_settings: {memory: {}}}\nbehaviors: {A: {network_settings: {memory: null}}}\n",
+        {"default_settings.network_settings.memory.memory_size": 128, NETWORK + "memory": None},
+    ),
+    "null turns self-play off": (
+        "default_settings: {self_play: {}}\nbehaviors: {A: {self_play: null}}\n", {"behaviors.A.self_play": None},
+    ),
+    "null parameters": (PPO + "environment_parameters:\n", {"environment_parameters": None}),
+    "null is no path": (PPO + "    init_path:\n", {"behaviors.A.init_path": None}),
+    "ours: a behavior with nothing in it": ("behaviors:\n  A:\n", {"behaviors.A.max_steps": 500000}),
+    "ours: a block with nothing in it": (PPO + "env_settings:\n", {"env_settings.base_port": 5005}),
+    # memory, encoding_size, cloning
+    "an empty memory is one": (PPO + "    network_settings: {memory: {}}\n", {NETWORK + "memory.sequence_length": 64}),
+    "a sequence as long as a batch": (
+        PPO + "    hyperparameters: {batch_size: 64}\n    network_settings: {memory: {}}\n", {HYPER + "batch_size": 64},
+    ),
+    "encoding_size is a width": (
+        PPO + "    reward_signals: {curiosity: {encoding_size: 64}}\n",
+        {SIGNALS + "curiosity.network_settings.hidden_units": 64, SIGNALS + "curiosity.encoding_size": 64},
+    ),
+    "encoding_size beside a network is nothing": (
+        PPO + "    reward_signals: {rnd: {encoding_size: 64, network_settings: {num_layers: 1}}}\n",
+        {SIGNALS + "rnd.network_settings.hidden_units": 128},
+    ),
+    "an inherited network beats encoding_size": (
+        ("default_settings: {reward_signals: {curiosity: {encoding_size: 64}}}\n"
+        "behaviors: {A: {reward_signals: {curiosity: {encoding_size: 32}}}}\n"),
+        {SIGNALS + "curiosity.network_settings.hidden_units": 64, SIGNALS + "curiosity.encoding_size": 32},
+    ),
+    "cloning": (
+        PPO + "    behavioral_cloning: {demo_path: d}\n",
+        {"behaviors.A.behavioral_cloning.num_epoch": None, "behaviors.A.behavioral_cloning.samples_per_update": 0},
+    ),
+    # environment parameters
+    "a number": (MASS % "3", {DRAWN + "sampler_type": "constant", DRAWN + "sampler_parameters.value": 3.0}),
+    "true is one": (MASS % "true", {DRAWN + "sampler_parameters.value": 1.0}),
+    "ours: text that is a number": (MASS % "3e0", {DRAWN + "sampler_parameters.value": 3.0}),
+    "one lesson of the parameter's name": (MASS % "3", {"environment_parameters.m.curriculum.0.name": "m"}),
+    "uniform": (SAMPLER % ("uniform", ""), {DRAWN + "sampler_parameters": {"seed": -1, "min_value": 0.0, "max_value": 1.0}}),
+    "uniform of one point": (SAMPLER % ("uniform", "min_value: 1"), {DRAWN + "sampler_parameters.min_value": 1.0}),
+    "gaussian": (SAMPLER % ("gaussian", "mean: 2"), {DRAWN + "sampler_parameters": {"seed": -1, "mean": 2.0, "st_dev": 1.0}}),
+    "several ranges": (SAMPLER % ("multirangeuniform", ""), {DRAWN + "sampler_parameters": {"seed": -1, "intervals": [[0.0, 1.0]]}}),
+    "a seed of its own": (SAMPLER % ("uniform", "seed: 7"), {DRAWN + "sampler_parameters.seed": 7}),
+    "progress to the end": (LESSONS % "measure: progress, threshold: 1", {CRITERIA + "threshold": 1.0}),
+    "lessons named by numbers": (MASS % "{curriculum: [{name: 3, value: 1}]}", {"environment_parameters.m.curriculum.0.name": "3"}),
+    "ours: exponent for a lesson's length": (LESSONS % "min_lesson_length: 1e2", {CRITERIA + "min_lesson_length": 100}),
+}  # fmt: skip
+
+
+def at(tree: Any, dotted: str) -> Any:
+    """Returns the value at a path; None where a key is missing."""
+    for key in dotted.split("."):
+        tree = tree[int(key)] if isinstance(tree, list) else tree.get(key)
+    return tree
+
+
+@pytest.mark.parametrize("case", RESOLVED)
+def test_it_resolves(write_run: WriteRun, case: str) -> None:
+    """Each value is as expected, and there is nothing to warn of."""
+    text, expected = RESOLVED[case]
+    loaded = load_run_options(write_run(text))
+    resolved = resolved_mlagents_json(loaded.options)
+    assert {path: at(resolved, path) for path in expected} == expected
+    assert loaded.warnings == ()
+
+
+WARNED: dict[str, tuple[str, str, Any, str]] = {
+    "ours: the text false": (
+        PPO + "    threaded: 'false'\n", "behaviors.A.threaded", False,
+        "4: behaviors.A.threaded: the text 'false' is read as false (ML-Agents reads any text as true): drop the quotes",
+    ),
+    "null for a switch": (PPO + "debug:\n", "debug", False, "4: debug: is empty, which is read as false"),
+    "framework": (
+        PPO + "    framework: tensorflow\n", "behaviors.A.trainer_type", "ppo",
+        "4: behaviors.A.framework: is ignored: PyTorch is the only framework",
+    ),
+    "the documents' conditioning_type": (
+        PPO + "    network_settings: {conditioning_type: none}\n", NETWORK + "goal_conditioning_type", "hyper",
+        ("4: behaviors.A.network_settings.conditioning_type: unknown key 'conditioning_type' is ignored; did you mean "
+        "'goal_conditioning_type'?"),
+    ),
+    "the old vis_encoder_type": (
+        PPO + "    network_settings: {vis_encoder_type: resnet}\n", NETWORK + "vis_encode_type", "simple",
+        ("4: behaviors.A.network_settings.vis_encoder_type: unknown key 'vis_encoder_type' is ignored; did you mean "
+        "'vis_encode_type'?"),
+    ),
+    "a key of a memory": (
+        PPO + "    network_settings: {memory: {sequence: 4}}\n", NETWORK + "memory.sequence_length", 64,
+        ("4: behaviors.A.network_settings.memory.sequence: unknown key 'sequence' is ignored; did you mean "
+        "'sequence_length'?"),
+    ),
+    "a key of self-play": (
+        PPO + "    self_play: {swap_step: 4}\n", "behaviors.A.self_play.swap_steps", 2000,
+        "4: behaviors.A.self_play.swap_step: unknown key 'swap_step' is ignored; did you mean 'swap_steps'?",
+    ),
+    "a key beside a sampler": (
+        MASS % "{sampler_type: uniform, sampler_parameters: {}, min_value: 3}", DRAWN + "sampler_parameters.min_value",
+        0.0, ("4: environment_parameters.m.min_value: unknown key 'min_value' is ignored; it belongs under "
+        "sampler_parameters"),
+    ),
+    "criteria of the last lesson": (
+        MASS % "{curriculum: [{name: a, value: 1, completion_criteria: {behavior: A}}]}", CRITERIA + "behavior", "A",
+        "4: environment_parameters.m: the last lesson, 'a', has completion_criteria; they are ignored",
+    ),
+    "resume beats initialize_from": (
+        PPO + "checkpoint_settings: {resume: true, initialize_from: old}\n", "checkpoint_settings.initialize_from",
+        None, "4: checkpoint_settings.initialize_from: is dropped, because resume is given too",
+    ),
+    "ours: the old load_model is resume": (
+        PPO + "checkpoint_settings: {load_model: true}\n", "checkpoint_settings.resume", True,
+        "4: checkpoint_settings.load_model: is an old name: use resume",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WARNED)
+def test_it_resolves_with_a_warning(write_run: WriteRun, case: str) -> None:
+    """The value is as expected, and the one warning has the line, the path and what to do."""
+    text, path, expected, warning = WARNED[case]
+    loaded = load_run_options(write_run(text))
+    assert at(resolved_mlagents_json(loaded.options), path) == expected
+    assert [line.partition("run.yaml:")[2] for line in loaded.warnings] == [warning]

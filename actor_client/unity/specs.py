@@ -121,7 +121,7 @@ def observation_spec(
         role,
         ImageLayout.CHW,
         scale=PICTURE_SCALE if packed else 0.0,
-        dimension_properties=(_NONE, _MOVES, _MOVES) if any(properties) else properties,
+        dimension_properties=(_NONE, _MOVES, _MOVES),
     )
 
 
@@ -143,7 +143,7 @@ def picture_layout(
     """
     if len(shape) != 3:
         return None
-    if any(properties):
+    if properties:
         if properties == (_NONE, _MOVES, _MOVES):
             return ImageLayout.CHW
         return ImageLayout.HWC if properties == (_MOVES, _MOVES, _NONE) else None
@@ -183,8 +183,8 @@ def _dimensions(
         raise BadSpec(f"its shape {shape} must have axes of at least 1")
     if observation.compression_type not in (observation_pb2.NONE, observation_pb2.PNG):
         raise BadSpec(f"compression {observation.compression_type} is unknown; NONE (0) and PNG (1) can be read")
-    # Flags that nobody knows yet, or too few of them, say nothing.
-    known = len(flags) == len(shape) and all(flag in _WIRE_PROPERTIES for flag in flags)
+    # Flags that nobody knows yet, or too few of them, say nothing; zeros say nothing either.
+    known = any(flags) and len(flags) == len(shape) and all(flag in _WIRE_PROPERTIES for flag in flags)
     return tuple(shape), tuple(_WIRE_PROPERTIES[flag] for flag in flags) if known else ()
 
 

@@ -1,0 +1,39 @@
+"""Masks as players send them, true = forbidden, and as policies take them, 1 = allowed."""
+
+from actor_client.unity.masks import MaskReader
+from tests.actor_client.unity.agents import agent
+
+
+def test_masks_are_inverted() -> None:
+    """What is forbidden becomes 0; an agent without a mask may do anything."""
+    masks, line = MaskReader((3, 2)).read([agent(action_mask=[True, False, False, False, True]), agent()])
+    assert line is None
+    assert masks is not None
+    assert masks.tolist() == [[0, 1, 1, 1, 0], [1, 1, 1, 1, 1]]
+    assert masks.dtype == "u1"
+
+
+def test_nothing_forbidden_is_no_mask() -> None:
+    """Without any mask, and for behaviors without branches, there is none."""
+    assert MaskReader((3, 2)).read([agent(), agent()]) == (None, None)
+    assert MaskReader(()).read([agent(action_mask=[True])]) == (None, None)
+    assert MaskReader((2,)).read([]) == (None, None)
+
+
+def test_a_mask_of_a_wrong_length_allows_everything() -> None:
+    """It is told once, and ignored as the stock trainer does."""
+    reader = MaskReader((3, 2))
+    masks, line = reader.read([agent(id=4, action_mask=[True]), agent(action_mask=[False] * 4 + [True])])
+    assert masks is not None
+    assert masks.tolist() == [[1, 1, 1, 1, 1], [1, 1, 1, 1, 0]]
+    assert line == "agent 4: a mask of 1 entries for 5 choices is read as all allowed"
+    assert reader.read([agent(id=4, action_mask=[True] * 9)])[1] is None
+
+
+def test_a_branch_without_a_choice_is_open() -> None:
+    """No policy can act under a mask that forbids a whole branch, and the learner refuses such rows."""
+    masks, line = MaskReader((3, 2)).read([agent(), agent(id=8, action_mask=[False] * 3 + [True] * 2)])
+    assert masks is not None
+    assert masks.all()
+    assert line is not None
+    assert line.startswith("agent 8: a mask that forbids a whole branch")

@@ -1,0 +1,287 @@
+"""What a behavior sees and does, from what its first agents send."""
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from communicator_objects import behavior_pb2, observation_pb2
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rollcast import limits
+from rollcast.enums import DimensionProperty, ImageLayout, ObservationKind, ObservationRole
+from rollcast.specs import BehaviorSpec
+
+from actor_client.unity.faults import BadPlayerData
+from actor_client.unity.specs import behavior_spec, parse_behavior_id
+from tests.actor_client.unity.agents import (
+    BEHAVIOR,
+    CHANNELS_FIRST,
+    CHANNELS_LAST,
+    ENTITIES,
+    agent,
+    brain,
+    floats,
+    packed,
+    pixels,
+    png,
+)
+
+NONE, MOVES, SIZED = (
+    DimensionProperty.NONE,
+    DimensionProperty.TRANSLATIONAL_EQUIVARIANCE,
+    DimensionProperty.VARIABLE_SIZE,
+)
+
+
+def spec_of(*observations: observation_pb2.ObservationProto, version: str = "3.0.0", **fields: Any) -> BehaviorSpec:
+    """The spec of a behavior whose first agent sees these."""
+    return behavior_spec(BEHAVIOR, brain(2), [agent(*observations, **fields)], version)
+
+
+@pytest.mark.parametrize(
+    ("behavior_id", "expected"),
+    [
+        ("Walker?team=0", ("Walker", 0)),
+        ("Walker?team=12", ("Walker", 12)),
+        ("Walker", ("Walker", 0)),
+        ("My Brain?other=1", ("My Brain", 0)),
+        ("Läufer?other=1&team=3", ("Läufer", 3)),
+        (f"Walker?team={2**31 - 1}", ("Walker", 2**31 - 1)),
+    ],
+)
+def test_names_and_teams(behavior_id: str, expected: tuple[str, int]) -> None:
+    """The id is a name and, as a query, a team; without one the team is 0."""
+    assert parse_behavior_id(behavior_id) == expected
+
+
+@pytest.mark.parametrize(
+    "behavior_id",
+    [
+        *("", "?team=1", "../x?team=0", "a/b", ".hidden", "a\nb", "x" * 129),
+        *("A?team=-1", "A?team=one", "A?team=²", f"A?team={2**31}", "A?" + "team=1&" * 100_000),
+    ],
+)
+def test_bad_behavior_ids(behavior_id: str) -> None:
+    """A name that cannot become a file name, or a team that is no number, is told in one short line."""
+    with pytest.raises(BadPlayerData) as caught:
+        parse_behavior_id(behavior_id)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+def test_a_vector() -> None:
+    """Floats of one axis are numbers, float32, as they are."""
+    (found,) = spec_of(floats(np.zeros(4), name="VectorSensor_size4")).observations
+    assert (found.name, found.shape) == ("VectorSensor_size4", (4,))
+    assert found.dtype == np.float32
+    assert (found.kind, found.role, found.scale) == (ObservationKind.VECTOR, ObservationRole.DEFAULT, 0.0)
+    assert found.dimension_properties == (NONE,)
+
+
+def test_a_goal() -> None:
+    """The type of the observation becomes its role."""
+    (found,) = spec_of(floats(np.zeros(4), goal=True)).observations
+    assert found.role is ObservationRole.GOAL
+
+
+def test_entities() -> None:
+    """Two axes of which the first has a variable size are entities."""
+    (found,) = spec_of(floats(np.zeros((20, 6)), ENTITIES)).observations
+    assert (found.kind, found.shape) == (ObservationKind.ENTITIES, (20, 6))
+    assert found.dtype == np.float32
+    assert found.dimension_properties == (SIZED, NONE)
+
+
+@pytest.mark.parametrize("properties", [(1, 1), (0, 0), ()])
+def test_a_matrix_without_entities_is_numbers(properties: tuple[int, ...]) -> None:
+    """Two axes of fixed size keep their shape; encoders flatten them."""
+    (found,) = spec_of(floats(np.zeros((4, 6)), properties)).observations
+    assert (found.kind, found.shape) == (ObservationKind.VECTOR, (4, 6))
+
+
+@pytest.mark.parametrize(
+    ("shape", "properties", "version", "expected"),
+    [
+        ((3, 8, 9), CHANNELS_FIRST, "3.0.0", (3, 8, 9)),
+        ((8, 9, 3), CHANNELS_LAST, "2.0.1", (3, 8, 9)),
+        # What the properties say counts more than the version.
+        ((8, 9, 3), CHANNELS_LAST, "3.0.0", (3, 8, 9)),
+        ((3, 8, 9), CHANNELS_FIRST, "2.3.0-exp.3", (3, 8, 9)),
+        # Nothing said: the version tells.
+        ((8, 9, 3), (), "1.0.8", (3, 8, 9)),
+        ((8, 9, 3), (0, 0, 0), "2.3.0-exp.3", (3, 8, 9)),
+        ((3, 8, 9), (0, 0, 0), "3.0.0-exp.1", (3, 8, 9)),
+        ((3, 8, 9), (), "4.1.0", (3, 8, 9)),
+        # No version either: the axis that can be channels.
+        ((8, 9, 3), (), "", (3, 8, 9)),
+        ((1, 8, 9), (), "unknown", (1, 8, 9)),
+        ((8, 9, 10), (), "", (8, 9, 10)),
+    ],
+)
+@pytest.mark.parametrize("compressed", [False, True])
+def test_pictures_have_their_channels_first(
+    shape: tuple[int, ...], properties: tuple[int, ...], version: str, expected: tuple[int, ...], compressed: bool
+) -> None:
+    """Either order of axes becomes [C, H, W]: by the properties, else the version, else the shape."""
+    observation = packed(b"", shape, (), properties) if compressed else floats(np.zeros(shape), properties)
+    (found,) = spec_of(observation, version=version).observations
+    assert (found.kind, found.layout, found.shape) == (ObservationKind.IMAGE, ImageLayout.CHW, expected)
+    assert found.dtype == (np.uint8 if compressed else np.float32)
+    assert found.scale == (255.0 if compressed else 0.0)
+    assert found.dimension_properties == (NONE, MOVES, MOVES)
+
+
+def test_three_axes_that_are_no_picture() -> None:
+    """Three axes whose properties are not a picture's are numbers."""
+    (found,) = spec_of(floats(np.zeros((3, 4, 5)), (1, 1, 1))).observations
+    assert (found.kind, found.shape) == (ObservationKind.VECTOR, (3, 4, 5))
+
+
+def test_properties_that_nobody_knows_say_nothing() -> None:
+    """Flags of a later package, or fewer than axes, are left out."""
+    (unknown,) = spec_of(floats(np.zeros(4), (64,))).observations
+    (short,) = spec_of(floats(np.zeros((4, 6)), (1,))).observations
+    assert unknown.dimension_properties == short.dimension_properties == ()
+
+
+def test_names_follow_from_the_sensors() -> None:
+    """Names keep what the wire allows, and numbers tell equal ones apart, in the order of the sensors."""
+    names = ["a b", "a_b", "a_b", "", "Stacked Sensor (3)", "é" * 70, "é" * 70, ""]
+    spec = spec_of(*(floats(np.zeros(1), name=name) for name in names))
+    assert [observation.name for observation in spec.observations] == [
+        "a_b",
+        "a_b_2",
+        "a_b_3",
+        "obs_3",
+        "Stacked_Sensor__3_",
+        "_" * 64,
+        "_" * 62 + "_2",
+        "obs_7",
+    ]
+
+
+def test_groups_are_told_by_the_first_message() -> None:
+    """One agent with a group makes the behavior one of groups."""
+    alone, mate = agent(floats(np.zeros(1))), agent(floats(np.zeros(1)), id=1, group_id=7)
+    assert behavior_spec(BEHAVIOR, brain(1), [alone, mate], "3.0.0").grouped
+    assert not behavior_spec(BEHAVIOR, brain(1), [alone, alone], "3.0.0").grouped
+
+
+def test_actions_of_both_kinds() -> None:
+    """Axes, branches and their descriptions are taken over."""
+    told = brain(2, (3, 4), action_descriptions=["x", "y", "jump", "fire"])
+    found = behavior_spec(BEHAVIOR, told, [agent(floats(np.zeros(1)))], "3.0.0").action
+    assert (found.continuous_size, found.discrete_branches) == (2, (3, 4))
+    assert found.descriptions == ("x", "y", "jump", "fire")
+
+
+@pytest.mark.parametrize("descriptions", [["x"], ["x" * 500, "y"]])
+def test_descriptions_that_do_not_fit_are_left_out(descriptions: list[str]) -> None:
+    """Texts for people never keep a behavior from training."""
+    told = brain(2, action_descriptions=descriptions)
+    assert behavior_spec(BEHAVIOR, told, [agent(floats(np.zeros(1)))], "3.0.0").action.descriptions == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes", "expected"),
+    [(behavior_pb2.continuous, [2], (2, ())), (behavior_pb2.discrete, [3, 2], (0, (3, 2)))],
+)
+def test_actions_of_old_players(kind: Any, sizes: list[int], expected: tuple[int, tuple[int, ...]]) -> None:
+    """Before API version 1.3 a behavior has one kind of actions, in other fields."""
+    told = behavior_pb2.BrainParametersProto(
+        vector_action_size_deprecated=sizes, vector_action_space_type_deprecated=kind, brain_name="Old"
+    )
+    found = behavior_spec("Old", told, [agent(floats(np.zeros(1)))], "1.0.8").action
+    assert (found.continuous_size, found.discrete_branches) == expected
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        brain(),
+        brain(-1),
+        brain(0, (3, -2)),
+        brain(0, (3, 0)),
+        brain(limits.MAX_CONTINUOUS_ACTIONS + 1),
+        brain(2**31 - 1),
+        brain(0, [2] * (limits.MAX_BRANCHES + 1)),
+        brain(0, [2**31 - 1]),
+        behavior_pb2.BrainParametersProto(),
+        behavior_pb2.BrainParametersProto(
+            vector_action_size_deprecated=[1, 2], vector_action_space_type_deprecated=behavior_pb2.continuous
+        ),
+    ],
+)
+def test_actions_that_cannot_be_trained(told: behavior_pb2.BrainParametersProto) -> None:
+    """No, negative, empty or absurd sizes are told in one line with the behavior's name."""
+    with pytest.raises(BadPlayerData, match=re.escape(repr(BEHAVIOR))) as caught:
+        behavior_spec(BEHAVIOR, told, [agent(floats(np.zeros(1)))], "3.0.0")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("observation", "words"),
+    [
+        (floats([], shape=[0]), "axes of at least 1"),
+        (floats([], shape=[-4]), "axes of at least 1"),
+        (floats(1.0), "axes of at least 1"),
+        (floats([], shape=[1] * 12), "axes"),
+        (floats([], shape=[2**31 - 1, 2**31 - 1]), "bytes"),
+        (packed(png(pixels(2, 2)), (4,), (), (1,)), "not a picture's"),
+        (observation_pb2.ObservationProto(shape=[4], compression_type=9), "compression 9 is unknown"),  # type: ignore[arg-type]
+    ],
+)
+def test_observations_that_cannot_be_trained(observation: observation_pb2.ObservationProto, words: str) -> None:
+    """Shapes and compressions that nothing can be made of are told in one line."""
+    with pytest.raises(BadPlayerData, match=words) as caught:
+        spec_of(observation)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("count", [0, limits.MAX_OBSERVATIONS + 1, 5000])
+def test_the_number_of_observations_is_bounded(count: int) -> None:
+    """None, or more than a chunk has columns for, is told in one line."""
+    with pytest.raises(BadPlayerData, match="observations"):
+        spec_of(*[floats(np.zeros(1))] * count)
+
+
+def test_a_behavior_without_agents() -> None:
+    """What it sees is unknown then."""
+    with pytest.raises(BadPlayerData, match="without agents"):
+        behavior_spec(BEHAVIOR, brain(1), [], "3.0.0")
+
+
+OBSERVATIONS = st.builds(
+    observation_pb2.ObservationProto,
+    shape=st.lists(st.integers(-(2**31), 2**31 - 1) | st.integers(0, 8), max_size=10),
+    compression_type=st.integers(-1, 3),
+    dimension_properties=st.lists(st.integers(-(2**31), 2**31 - 1) | st.integers(0, 4), max_size=10),
+    observation_type=st.integers(-1, 5),
+    name=st.text(max_size=80),
+)
+BRAINS = st.builds(
+    brain,
+    st.integers(-(2**31), 2**31 - 1) | st.integers(0, 3),
+    st.lists(st.integers(-(2**31), 2**31 - 1) | st.integers(1, 3), max_size=4),
+    action_descriptions=st.lists(st.text(max_size=8), max_size=4),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(max_size=30), BRAINS, st.lists(OBSERVATIONS, max_size=4), st.text(max_size=12))
+def test_anything_is_a_spec_or_one_line(
+    behavior_id: str,
+    told: behavior_pb2.BrainParametersProto,
+    observations: list[observation_pb2.ObservationProto],
+    version: str,
+) -> None:
+    """Whatever comes makes a spec that survives the wire, or one readable line."""
+    line = ""
+    try:
+        found = behavior_spec(behavior_id, told, [agent(*observations)], version)
+        assert BehaviorSpec.from_message(found.to_message()) == found
+    except BadPlayerData as error:
+        line = str(error)
+    assert line.isprintable()
+    assert len(line) < 1500

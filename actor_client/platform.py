@@ -11,6 +11,8 @@ from types import FrameType
 
 from actor_client.exits import ExitCode
 
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
 
 @contextmanager
 def plain_interrupts() -> Iterator[None]:
@@ -31,11 +33,12 @@ def plain_interrupts() -> Iterator[None]:
 
 
 @contextmanager
-def stop_signals(stop: Callable[[str], None]) -> Iterator[None]:
+def stop_signals(stop: Callable[[str], None], cut: Callable[[], None] | None = None) -> Iterator[None]:
     """Calls `stop` with the name of the first signal that asks the process to end; the second ends it at once.
 
     Args:
         stop: Runs inside a signal handler: it must take no lock.
+        cut: What is left to do when the second signal ends the process at once; the same holds for it.
     """
     seen: list[str] = []
 
@@ -45,11 +48,13 @@ def stop_signals(stop: Callable[[str], None]) -> Iterator[None]:
             return  # a terminal that closes says so more than once: nobody is in a hurry
         if seen:
             os.write(2, f"{name} again: ended at once\n".encode())
+            if cut is not None:
+                cut()
             os._exit(ExitCode.INTERRUPTED)
         seen.append(name)
         stop(name)
 
-    previous = {number: signal.signal(number, handle) for number in _stopping()}
+    previous = {number: signal.signal(number, handle) for number in stop_signal_numbers()}
     try:
         yield
     finally:
@@ -57,7 +62,7 @@ def stop_signals(stop: Callable[[str], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _stopping() -> tuple[signal.Signals, ...]:
+def stop_signal_numbers() -> tuple[signal.Signals, ...]:
     """Returns the signals that ask a process to end: Ctrl+C, a supervisor's, a closed terminal's, Windows' Ctrl+Break.
 
     Behind nohup the terminal's is ignored, and stays so.
@@ -67,12 +72,15 @@ def _stopping() -> tuple[signal.Signals, ...]:
     return tuple(each for each in there if each.name != "SIGHUP" or signal.getsignal(each) is not signal.SIG_IGN)
 
 
-def start_process(command: Sequence[str], *, output: int | None) -> "subprocess.Popen[bytes]":
+def start_process(
+    command: Sequence[str], *, output: int | None, ends_with_parent: bool = False
+) -> "subprocess.Popen[bytes]":
     """Starts a process that a Ctrl+C in this terminal does not reach, in a group of its own where there are groups.
 
     Args:
         command: Program and arguments; no shell reads them.
         output: Where its output goes, as `subprocess` says it; None leaves it on this terminal.
+        ends_with_parent: It is asked to end when this thread's process is killed, where the system can do that.
 
     Raises:
         OSError: It cannot be started.
@@ -84,8 +92,23 @@ def start_process(command: Sequence[str], *, output: int | None) -> "subprocess.
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=stderr, creationflags=flags
         )
     return subprocess.Popen(  # noqa: S603 - see above
-        command, stdin=subprocess.DEVNULL, stdout=output, stderr=stderr, start_new_session=True
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=stderr,
+        start_new_session=True,
+        preexec_fn=_end_with_parent() if ends_with_parent else None,  # noqa: PLW1509 - one system call
     )
+
+
+def _end_with_parent() -> Callable[[], object] | None:
+    """Returns what a new process calls to be asked to end with its parent; None where the system has no such call."""
+    if sys.platform != "linux":
+        return None
+    import ctypes  # noqa: PLC0415 - most processes never need it
+
+    control = ctypes.CDLL(None).prctl  # before the fork: afterwards a lock may be held for ever
+    return lambda: control(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
 
 
 def end_process(process: "subprocess.Popen[bytes]", *, at_once: bool) -> None:

@@ -34,7 +34,7 @@ dependencies)
     ;;
 project)
     install --no-deps .
-    for command in rollcast-learner rollcast-actor; do
+    for command in rollcast-learner rollcast-actor rollcast-unity; do
         [ "$command" = "$2" ] || rm -f "/opt/rollcast/bin/$command"
     done
     ;;

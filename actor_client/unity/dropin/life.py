@@ -1,0 +1,203 @@
+"""The life of the two children: the gateway first, for its ports must be open; both end in order, whatever happens.
+
+The first signal stops the players and then the learner, which saves a checkpoint and the models. The second cuts short
+what takes long: players are ended, and the learner waits for nobody. The third ends both at once.
+"""
+
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final
+
+from actor_client.platform import describe_exit, end_process, start_process, stop_signal_numbers
+from actor_client.unity.dropin.exits import DropInError, ExitCode, of_gateway
+
+_LOOK_SECONDS: Final = 0.05
+_LISTEN_SECONDS: Final = 5.0
+"""The learner, whose start takes the processor for seconds, waits so long for the first port to be open."""
+_FAREWELL_SECONDS: Final = 30.0
+"""Between the end of one child that ended well and that of the other, which has heard of it."""
+_GATEWAY_STOP_SECONDS: Final = 20.0
+"""Players are asked to leave, waited for and ended within this; then the learner no longer waits for what they sent."""
+
+_HURRY_SECONDS: Final = 3.0
+"""For what happens at once."""
+
+
+class Signals:
+    """How often the process was asked to end.
+
+    Attributes:
+        count: So often.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Counts them within the block. A terminal that closes says so more than once, and is in no hurry."""
+        before = {number: signal.signal(number, self._note) for number in stop_signal_numbers()}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        if not (self.count and signal.Signals(number).name == "SIGHUP"):
+            self.count += 1
+
+
+class Child:
+    """A process that a Ctrl+C in this terminal does not reach, and that is asked to end if this one is killed.
+
+    Args:
+        command: What it runs.
+
+    Raises:
+        DropInError: It cannot be started.
+    """
+
+    def __init__(self, command: Sequence[str]) -> None:
+        try:
+            self._process: subprocess.Popen[bytes] = start_process(command, output=None, ends_with_parent=True)
+        except OSError as error:
+            message = f"{command[0]} cannot be started: {error.strerror}"
+            raise DropInError(ExitCode.MISSING_EXTRA, message) from None
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code, negative for a signal; None while it runs."""
+        return self._process.poll()
+
+    def ask(self) -> None:
+        """Asks it to end; what it started is its own affair."""
+        if self.code is None:
+            self._process.terminate()
+
+    def end(self) -> None:
+        """Ends it at once."""
+        end_process(self._process, at_once=True)
+        self._process.wait()
+
+
+class Life:
+    """Starts both, waits, and stops both.
+
+    Args:
+        gateway: Its command.
+        learner: Its command.
+        port: The gateway's first port.
+        signals: How often this process was asked to end.
+    """
+
+    def __init__(self, gateway: Sequence[str], learner: Sequence[str], port: int, signals: Signals) -> None:
+        self._commands = gateway, learner
+        self._port = port
+        self._signals = signals
+
+    def run(self) -> int:
+        """Lives until the run is over or was stopped, and returns the learner's exit code.
+
+        Raises:
+            DropInError: One of both failed; the code is the learner's, or says what became of the players.
+        """
+        taken = _answers(self._port)  # by somebody else: the gateway is about to say so, and ends
+        gateway = Child(self._commands[0])
+        try:
+            self._wait(lambda: gateway.code is not None or (not taken and _answers(self._port)), _LISTEN_SECONDS)
+            if gateway.code is not None:
+                raise DropInError(of_gateway(gateway.code), _last_words("what serves the players", gateway.code))
+            if self._signals.count:
+                self._stop(gateway)
+                return ExitCode.INTERRUPTED
+            learner = Child(self._commands[1])
+            try:
+                return self._live(gateway, learner)
+            finally:
+                learner.end()
+        finally:
+            gateway.end()
+
+    def _live(self, gateway: Child, learner: Child) -> int:
+        self._wait(lambda: gateway.code is not None or learner.code is not None)
+        if not self._signals.count and 0 in {gateway.code, learner.code}:
+            self._wait(lambda: gateway.code is not None and learner.code is not None, _FAREWELL_SECONDS)
+        asked_by_user = min(self._signals.count, 1)
+        by_itself = (None, None) if asked_by_user else (gateway.code, learner.code)
+        self._stop(gateway)
+        if not self._stop_learner(learner, asked_by_user):
+            return ExitCode.INTERRUPTED
+        return _conclusion(*by_itself, learner.code or 0)
+
+    def _stop(self, gateway: Child) -> None:
+        """Asks the gateway to end, which sends what players have done; ends it if it takes long or somebody insists."""
+        heard = self._signals.count
+        gateway.ask()
+        self._wait(lambda: gateway.code is not None, _GATEWAY_STOP_SECONDS, signals=max(heard, 1))
+        if gateway.code is None:
+            gateway.ask()  # the second time it ends its players at once
+            self._wait(lambda: gateway.code is not None, _HURRY_SECONDS, signals=max(heard, 1) + 1)
+        gateway.end()
+
+    def _stop_learner(self, learner: Child, asked_by_user: int) -> bool:
+        """Asks the learner to end, and again for each further signal; False if it was ended at once."""
+        asked = 0
+        while learner.code is None:
+            insisted = self._signals.count - asked_by_user
+            if insisted >= 2:
+                learner.end()
+                return False
+            if asked < 1 + insisted:  # one at a time: two at once would count as one
+                learner.ask()
+                asked += 1
+            time.sleep(_LOOK_SECONDS)
+        return True
+
+    def _wait(self, condition: Callable[[], bool], seconds: float = float("inf"), *, signals: int = 0) -> None:
+        """Waits until a condition holds, the time is over, or there were more than so many signals."""
+        deadline = time.monotonic() + seconds
+        while not condition() and self._signals.count <= signals and time.monotonic() < deadline:
+            time.sleep(_LOOK_SECONDS)
+
+
+def _conclusion(gateway: int | None, learner: int | None, end: int) -> int:
+    """Returns the code of the whole.
+
+    Args:
+        gateway: What the gateway ended with by itself, None if it was asked to.
+        learner: What the learner ended with by itself, None if it was asked to.
+        end: What the learner ended with in any case.
+
+    Raises:
+        DropInError: One of both failed.
+    """
+    if learner is not None and learner < 0:
+        message = f"the learner {describe_exit(learner)}; go on with --resume"
+        raise DropInError(ExitCode.LEARNER_KILLED, message)
+    if learner:
+        raise DropInError(learner)
+    if learner == 0:
+        return ExitCode.OK
+    if gateway:
+        raise DropInError(of_gateway(gateway), _last_words("what serves the players", gateway))
+    if end < 0:  # asked while it still started: there was nothing to save
+        return ExitCode.INTERRUPTED
+    return end
+
+
+def _last_words(who: str, code: int) -> str:
+    """Returns what to say of a child that failed; nothing where it has said itself what was wrong."""
+    return f"{who} {describe_exit(code)}" if code < 0 else ""
+
+
+def _answers(port: int) -> bool:
+    """Whether somebody listens on a port of this machine."""
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -1,0 +1,69 @@
+"""Where the learner of a run listens, beside other runs and other learners."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from actor_client.unity.dropin.addresses import reserved_address
+from actor_client.unity.dropin.exits import DropInError, ExitCode
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def test_a_free_port_is_taken() -> None:
+    """The learner and its players get the address that was asked for; nobody listens there yet."""
+    port = _free_port()
+    with reserved_address(f"127.0.0.1:{port}", may_move=False) as found:
+        assert found == (f"127.0.0.1:{port}", f"127.0.0.1:{port}", port, True, False)
+        with socket.socket() as listener:  # as the learner does, later
+            listener.bind(("127.0.0.1", port))
+            listener.listen()
+
+
+def test_runs_side_by_side_get_ports_of_their_own() -> None:
+    """Two that start in the same moment, before either learner listens, never share one."""
+    address = f"127.0.0.1:{_free_port()}"
+    with reserved_address(address, may_move=True) as first, reserved_address(address, may_move=True) as second:
+        assert first.is_usual
+        assert not second.is_usual
+        assert first.port != second.port
+    with reserved_address(address, may_move=True) as third:
+        assert third.is_usual
+
+
+def test_a_learner_that_runs_keeps_its_port() -> None:
+    """Another address is chosen, or refused where the user wanted this one."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        with reserved_address(address, may_move=True) as found:
+            assert found.listen != address
+        with (
+            pytest.raises(DropInError, match=f"{address} .*--address") as caught,
+            reserved_address(address, may_move=False),
+        ):
+            pass
+    assert caught.value.exit_code == ExitCode.PORT_IN_USE
+
+
+def test_a_learner_for_other_machines_is_found_on_this_one() -> None:
+    """Listening everywhere is no address to connect to."""
+    with reserved_address("0.0.0.0:0", may_move=False) as found:
+        assert found.listen == f"0.0.0.0:{found.port}"
+        assert found.local == f"127.0.0.1:{found.port}"
+        assert found.is_shared
+
+
+def test_an_address_of_another_machine() -> None:
+    """One line, not a traceback."""
+    with pytest.raises(DropInError, match="--address") as caught, reserved_address("192.0.2.1:0", may_move=False):
+        pass
+    assert caught.value.exit_code == ExitCode.PORT_IN_USE

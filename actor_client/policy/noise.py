@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 MAX_BLOCK_STEPS: Final = 64
 MAX_BLOCK_NUMBERS: Final = 2**16
 """A block of wide actions holds fewer steps, so that drawing one never stalls a step noticeably (about 1 ms)."""
+_FIRST_PARTS: Final = 2
+"""Steps for which a block is cut up at first: few, as the number of agents may change again."""
 
 _STREAM_KEY: Final = 0x6E6F6973
 """Separates action noise from environment seeds that grow from the same run seed."""
@@ -17,7 +19,7 @@ FloatArray = NDArray[np.float32]
 
 
 class Noise:
-    """Standard normal and standard Gumbel numbers for a fixed number of agents.
+    """Standard normal and standard Gumbel numbers for agents that act together, a number of them that may change.
 
     Both kinds come from Philox generators of their own, seeded by (run seed, actor index, stream): two actors of a run
     draw different numbers, and the numbers of one kind do not depend on how many of the other were drawn.
@@ -25,9 +27,12 @@ class Noise:
     Args:
         run_seed: The seed of the run.
         actor_index: Which actor of the run this is.
-        agents: B, agents that act in one step.
+        agents: B, agents that act in one step; see `resize`.
         continuous_size: n, continuous axes.
         logits_size: Sum of the sizes of all discrete branches.
+
+    Attributes:
+        agents: B.
     """
 
     __slots__ = ("_gumbel", "_normal", "agents")
@@ -38,9 +43,15 @@ class Noise:
         sequence = np.random.SeedSequence((run_seed, actor_index, _STREAM_KEY))
         normal, gumbel = (np.random.Generator(np.random.Philox(child)) for child in sequence.spawn(2))
         self.agents = agents
-        self._normal = _Blocks((agents, continuous_size), lambda shape: normal.standard_normal(shape, dtype=np.float32))
+        self._normal = _Blocks(agents, continuous_size, lambda shape: normal.standard_normal(shape, dtype=np.float32))
         # Drawn in float64, where the generator never returns an infinity, which a masked logit would turn into NaN.
-        self._gumbel = _Blocks((agents, logits_size), lambda shape: gumbel.gumbel(size=shape).astype(np.float32))
+        self._gumbel = _Blocks(agents, logits_size, lambda shape: gumbel.gumbel(size=shape).astype(np.float32))
+
+    def resize(self, agents: int) -> None:
+        """So many agents act from now on; numbers that were drawn and not handed out are for them."""
+        self.agents = agents
+        self._normal.resize(agents)
+        self._gumbel.resize(agents)
 
     def normal(self) -> FloatArray:
         """Returns new standard normal numbers, float32 [B, n]; valid for good, but not to be written to."""
@@ -52,22 +63,46 @@ class Noise:
 
 
 class _Blocks:
-    """Hands out slices of a block and draws a new block when one is used up."""
+    """Hands out slices of a block and draws a new block when one is used up.
 
-    __slots__ = ("_block", "_draw", "_next", "_shape")
+    A block is a list of rows, one an agent, so that the number of agents may change within one.
+    """
 
-    def __init__(self, row_shape: tuple[int, int], draw: Callable[[tuple[int, ...]], FloatArray]) -> None:
-        numbers = row_shape[0] * row_shape[1]
-        steps = max(1, min(MAX_BLOCK_STEPS, MAX_BLOCK_NUMBERS // max(1, numbers)))
-        self._shape = (steps, *row_shape)
+    __slots__ = ("_agents", "_at", "_block", "_draw", "_most_parts", "_next", "_parts", "_size")
+
+    def __init__(self, agents: int, size: int, draw: Callable[[tuple[int, int]], FloatArray]) -> None:
+        self._agents = agents
+        self._size = size
         self._draw = draw
-        self._block: list[FloatArray] = []
+        self._block = np.zeros((0, size), np.float32)
+        self._at = 0  # first row that no part has
+        self._parts: list[FloatArray] = []
+        self._most_parts = MAX_BLOCK_STEPS
         self._next = 0
 
+    def resize(self, agents: int) -> None:
+        self._at -= self._agents * (len(self._parts) - self._next)
+        self._parts = []
+        self._most_parts = _FIRST_PARTS
+        self._next = 0
+        self._agents = agents
+
     def take(self) -> FloatArray:
-        if self._next >= len(self._block):
-            self._block = list(self._draw(self._shape))
-            self._next = 0
-        row = self._block[self._next]
+        if self._next >= len(self._parts):
+            self._cut()
+        part = self._parts[self._next]
         self._next += 1
-        return row
+        return part
+
+    def _cut(self) -> None:
+        agents = self._agents
+        if len(self._block) - self._at < max(agents, 1):
+            steps = max(1, min(MAX_BLOCK_STEPS, MAX_BLOCK_NUMBERS // max(1, agents * self._size)))
+            self._block = self._draw((steps * agents, self._size))
+            self._at = 0
+        count = min(self._most_parts, (len(self._block) - self._at) // agents) if agents else 1
+        self._most_parts = MAX_BLOCK_STEPS
+        end = self._at + count * agents
+        self._parts = list(self._block[self._at : end].reshape(count, agents, self._size))
+        self._at = end
+        self._next = 0

@@ -93,14 +93,17 @@ class Policy:
         Args:
             observations: One array an observation, [B, *shape] each, in the order and dtype of the spec.
             masks: uint8 [B, sum of branches], 1 = allowed; None = all allowed.
-            noise: Made for B agents and this action space.
+            noise: Made for this action space; it is resized if it was for another number of agents.
 
         Raises:
             PolicyUnusable: The graph failed.
         """
         graph = self._graph
-        if graph.resize(observations[0].shape[0]):
+        agents = observations[0].shape[0]
+        if graph.resize(agents):
             self._all_allowed = False
+        if noise.agents != agents:
+            noise.resize(agents)
         inputs = graph.inputs
         for name, observation in zip(self._inputs, observations, strict=True):
             inputs[name][...] = observation

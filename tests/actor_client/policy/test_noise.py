@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from actor_client.policy.noise import Noise
 
@@ -51,3 +52,48 @@ def test_wide_actions_are_drawn_in_smaller_blocks() -> None:
     wide = Noise(1, 0, agents=3, logits_size=40_000)
     assert not np.array_equal(wide.gumbel(), wide.gumbel())
     assert Noise(1, 0, agents=3).normal().shape == (3, 0)
+
+
+@pytest.mark.parametrize("agents", [1, 3, 100, 20_000])
+def test_a_number_of_agents_that_stays_draws_what_it_always_drew(agents: int) -> None:
+    """The numbers of a step are the next ones of the generators, one block after another, whatever is kept of them."""
+    noise = Noise(5, 2, agents=agents, continuous_size=3)
+    children = np.random.SeedSequence((5, 2, 0x6E6F6973)).spawn(2)
+    block_steps = max(1, min(64, 2**16 // (3 * agents)))
+    expected = np.random.Generator(np.random.Philox(children[0])).standard_normal(
+        (2, block_steps, agents, 3), dtype=np.float32
+    )
+
+    for block in expected[: 2 if agents < 1000 else 1]:
+        for step in block:
+            np.testing.assert_array_equal(noise.normal(), step)
+
+
+def test_the_number_of_agents_may_change_with_each_step() -> None:
+    """Every step has as many new numbers as agents; none is handed out twice, and the rest of a block is used."""
+    noise = Noise(7, 0, agents=2, continuous_size=2, logits_size=3)
+    sizes = np.random.default_rng(0).integers(0, 200, 500).tolist()
+    normal, gumbel = [], []
+    for agents in sizes:
+        noise.resize(agents)
+        normal.append(noise.normal())
+        gumbel.append(noise.gumbel())
+
+    assert [part.shape for part in normal] == [(agents, 2) for agents in sizes]
+    assert [part.shape for part in gumbel] == [(agents, 3) for agents in sizes]
+    drawn = np.concatenate(normal)
+    assert len(np.unique(drawn)) > 0.99 * drawn.size
+    assert abs(drawn.mean()) < 0.03
+    assert abs(drawn.var() - 1) < 0.03
+
+
+def test_a_number_of_agents_that_comes_back_goes_on_where_it_was() -> None:
+    """Asking for fewer and then for as many as before loses nothing of a block that has enough left."""
+    plain, changed = (Noise(7, 0, agents=8, continuous_size=1) for _ in range(2))
+    expected = np.concatenate([plain.normal() for _ in range(4)])
+    parts = []
+    for agents in (8, 3, 5, 8, 8):
+        changed.resize(agents)
+        parts.append(changed.normal())
+
+    np.testing.assert_array_equal(np.concatenate(parts), expected)

@@ -258,3 +258,26 @@ def test_a_graph_that_fails_while_acting_is_one_error() -> None:
 
     with pytest.raises(PolicyUnusable, match="policy Tiny version 7: ONNX Runtime cannot run it"):
         policy.act([OBSERVATIONS[0] * 100], None, noise_for(behavior))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_number_of_agents_that_changes_with_each_call(masked: bool) -> None:
+    """Each call answers its own agents, with or without masks, also sizes beyond those whose bindings are kept."""
+    behavior = models.spec(branches=(3,))
+    policy = load(behavior, models.graph(behavior, masked=masked), deterministic=True)
+    noise = noise_for(behavior)
+    random = np.random.default_rng(0)
+    sizes = [6, 2, 6, 1, *random.integers(1, 80, 60).tolist(), 6]
+    for call, agents in enumerate(sizes):
+        seen = random.normal(size=(agents, models.OBSERVED)).astype(np.float32)
+        scores = seen.astype(np.float64) @ models.weights((models.OBSERVED, 3), 3)
+        masks = None
+        if call % 2:
+            masks = np.ones((agents, 3), np.uint8)
+            masks[np.arange(agents), scores.argmax(axis=1)] = 0
+            scores[masks == 0] = -np.inf
+        actions = policy.act([seen], masks, noise)
+
+        assert actions.discrete is not None
+        np.testing.assert_array_equal(actions.discrete[:, 0], scores.argmax(axis=1))
+        assert actions.log_prob.shape == (agents, 1)

@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from actor_client.exits import ActorError, ExitCode
 from actor_client.platform import plain_interrupts
+from actor_client.unity import cli as unity_cli
 
 _EXIT_CODES = "exit codes:\n" + "\n".join(f"  {code.value:3d}  {code.help}" for code in ExitCode)
 _VARIABLES = "Each option can also be given as a variable, as in ROLLCAST_ACTOR_NUM_ENVS=8 for --num-envs 8."
@@ -46,10 +47,20 @@ def build_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     _add_gym(gym)
+    unity = commands.add_parser(
+        "unity",
+        help="serve Unity players: start a build, or wait for the editor",
+        description=unity_cli.DESCRIPTION,
+        epilog=f"{_VARIABLES}\n\n{_EXIT_CODES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+    )
+    unity_cli.add_flags(unity)
     health = commands.add_parser(
         "healthcheck",
         help="exit with 0 if an actor on this machine steps, or waits for its learner",
-        description="Looks at the file that an actor touches (gym --heartbeat-file).",
+        description="Looks at the file that an actor touches (--heartbeat-file).",
         epilog=_EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

@@ -18,6 +18,7 @@ from actor_client.unity.ports import (
     LEAST_MAX_MESSAGE_BYTES,
     MAX_PLAYERS,
     MOST_MAX_MESSAGE_BYTES,
+    Ports,
     split_hosts,
 )
 
@@ -109,3 +110,10 @@ class UnitySettings(CommonSettings):
     def first_port(self) -> int:
         """The port of worker 0; the others follow it."""
         return self.base_port or (EDITOR_PORT if self.env is None else BUILD_PORT)
+
+    @property
+    def ports(self) -> Ports:
+        """Where players are awaited."""
+        return Ports(
+            self.hosts, self.first_port, self.num_envs, self.max_player_message_bytes, is_editor=self.env is None
+        )

@@ -29,12 +29,14 @@ class Ports(NamedTuple):
         first: The port of worker 0; the others follow it.
         players: How many there are.
         max_message_bytes: What one of them may send at once.
+        is_editor: Unity's editor is awaited, and no build started.
     """
 
     hosts: tuple[str, ...]
     first: int
     players: int
     max_message_bytes: int
+    is_editor: bool
 
 
 def early_ports(flags: Mapping[str, object], environ: Mapping[str, str]) -> Ports | None:
@@ -59,10 +61,11 @@ def early_ports(flags: Mapping[str, object], environ: Mapping[str, str]) -> Port
     except ValueError:
         return None
     is_open = not is_insecure and not all(map(is_loopback, hosts))
-    is_absurd = first < 1 or not 1 <= count <= MAX_PLAYERS or first + count > 65536
+    most = MAX_PLAYERS if told("env") else 1
+    is_absurd = first < 1 or not 1 <= count <= most or first + count > 65536
     if is_open or is_absurd or not LEAST_MAX_MESSAGE_BYTES <= max_message_bytes <= MOST_MAX_MESSAGE_BYTES:
         return None
-    return Ports(hosts, first, count, max_message_bytes)
+    return Ports(hosts, first, count, max_message_bytes, is_editor=not told("env"))
 
 
 def split_hosts(listen: str) -> tuple[str, ...]:

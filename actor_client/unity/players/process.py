@@ -94,11 +94,16 @@ class PlayerProcess:
         if self._process is not None:
             end_process(self._process, at_once=False)
 
+    def kill(self) -> None:
+        """Ends it and all it started, whether or not it has ended before; takes no lock."""
+        if self._process is not None:
+            end_process(self._process, at_once=True)
+
     def end_at_once(self) -> None:
-        """Ends it and all it started, whether or not it has ended before; it is gone afterwards."""
+        """Does the same, and waits until it is gone."""
+        self.kill()
         if self._process is None:
             return
-        end_process(self._process, at_once=True)
         with suppress(subprocess.TimeoutExpired):  # a process inside a broken driver is not ours to wait for
             self._process.wait(1.0)
 

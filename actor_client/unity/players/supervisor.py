@@ -14,7 +14,7 @@ import structlog
 from actor_client.exits import ActorError, ExitCode
 from actor_client.unity.conversation import Phase
 from actor_client.unity.players import causes
-from actor_client.unity.players.process import PlayerProcess, end_all
+from actor_client.unity.players.process import PlayerProcess
 from actor_client.unity.players.rules import PlayerRules
 
 LOOK_SECONDS: Final = 0.05
@@ -22,9 +22,6 @@ STALL_SECONDS: Final = 2.0
 """If the supervisor itself stood still for so long, what players owe counts from its return."""
 LINGER_SECONDS: Final = 10.0
 """How long a player that closed its connection may take to end."""
-LEAVE_SECONDS: Final = 4.0
-"""How long players may take to end when they were told so; together with the next one less than a container has."""
-TERM_SECONDS: Final = 2.0
 
 
 class Talk(Protocol):
@@ -68,6 +65,7 @@ class PlayerSupervisor:
         talks: Sequence[Talk],
         rules: PlayerRules,
         gateway: Loser,
+        *,
         on_failure: Callable[[ActorError], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -95,15 +93,10 @@ class PlayerSupervisor:
         self._thread.start()
 
     def rest(self) -> None:
-        """Stops watching: players that end now are no failures."""
+        """Stops watching: players that end from now on are no failures, and whoever uses them ends them."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
-
-    def stop(self) -> None:
-        """Ends all players and what they started; they have been told so over their connections."""
-        self.rest()
-        end_all([each.player for each in self._watched], LEAVE_SECONDS, TERM_SECONDS, self._clock)
 
     def _work(self) -> None:
         """The thread."""

@@ -1,0 +1,192 @@
+"""The actor of Unity players from start to end, to be read from top to bottom: link, session, players, steps, close.
+
+When it starts, the ports listen already (`actor_client.unity.start`).
+"""
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+from typing import Final
+
+import structlog
+
+from actor_client import logs
+from actor_client.connection.link import LearnerLink
+from actor_client.connection.session import RunInfo
+from actor_client.endings import closing, ended
+from actor_client.exits import ActorError, ExitCode
+from actor_client.heartbeat import Heartbeat
+from actor_client.platform import stop_signals
+from actor_client.policy.runner import Policy, PolicyUnusable
+from actor_client.serving import served_metrics
+from actor_client.settings.unity import UnitySettings
+from actor_client.unity.channels.hub import SideChannels
+from actor_client.unity.channels.plugins import ChannelPlugin, load_plugins
+from actor_client.unity.conversation import Conversation
+from actor_client.unity.gateway import Gateway, GatewaySettings
+from actor_client.unity.mailbox import Mailbox
+from actor_client.unity.players.launch import find_build
+from actor_client.unity.players.logfiles import log_place
+from actor_client.unity.players.process import PlayerProcess, end_all
+from actor_client.unity.players.rules import PlayerRules, resolve_rules
+from actor_client.unity.players.supervisor import PlayerSupervisor
+from actor_client.unity.start import Door
+
+LEAVE_SECONDS: Final = 4.0
+"""How long players may take to end when they were told so; together with the next one less than a container has."""
+TERM_SECONDS: Final = 2.0
+EDITOR: Final = "editor"
+"""What metrics call the environment where no build is started."""
+
+
+def run_unity(settings: UnitySettings, doors: Sequence[Door]) -> ExitCode:
+    """Serves players for a learner until the run is over, the time is over, or a signal comes.
+
+    Args:
+        settings: What the user said.
+        doors: Where players call already.
+
+    Returns:
+        The exit code. What ended the actor has been said on standard error.
+    """
+    logs.configure(settings.log_format, settings.log_level)
+    # numpy's remarks on values that float32 cannot hold: the learner refuses such rows, and the log says so.
+    warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"actor_client\.")
+    return ended(lambda: UnityActor(settings, doors).run(), settings.log_format)
+
+
+class UnityActor:
+    """One life of the command.
+
+    Args:
+        settings: What the user said.
+        doors: Where players call already.
+
+    Raises:
+        ActorError: The build, a plug-in or the heartbeat file is not there.
+    """
+
+    def __init__(self, settings: UnitySettings, doors: Sequence[Door]) -> None:
+        self._settings = settings
+        self._mailbox = Mailbox()
+        self._conversations = tuple(
+            Conversation(worker, self._mailbox, is_editor=settings.env is None) for worker in range(settings.num_envs)
+        )
+        self._doors = doors
+        self._executable = None if settings.env is None else find_build(settings.env)
+        self._plugins = load_plugins(settings.side_channel)
+        self._heartbeat = Heartbeat(settings.heartbeat_file)
+        self._link = LearnerLink(
+            settings.learner,
+            actor_name=settings.name,
+            load=Policy.load,
+            client_version=f"rollcast {version('rollcast')}; Python {sys.version.split()[0]}; Unity players",
+            heartbeat=self._heartbeat,
+        )
+        self._processes: tuple[PlayerProcess, ...] = ()
+        self._failure: ActorError | None = None
+        self._log = structlog.get_logger()
+
+    def run(self) -> None:
+        """Connects, starts the players, serves them, and closes the session whatever happened.
+
+        Raises:
+            ActorError: Why the actor cannot go on.
+        """
+        settings, link = self._settings, self._link
+        with stop_signals(link.request_stop, self._cut):
+            for door, conversation in zip(self._doors, self._conversations, strict=True):
+                door.open(conversation)
+            self._say_where()
+            link.start()
+            if settings.max_seconds is not None:
+                link.stop_after(settings.max_seconds)
+            try:
+                with closing(link), served_metrics(settings, link, self._heartbeat, settings.env or EDITOR):
+                    self._serve()
+            finally:
+                for conversation in self._conversations:
+                    conversation.close()
+                self._end_players()
+
+    def _serve(self) -> None:
+        """Waits for the session, starts the players, and steps until the link stops.
+
+        Raises:
+            ActorError: The learner refused the actor, or the players failed again and again.
+        """
+        settings, link = self._settings, self._link
+        run = link.open(settings.connect_timeout)
+        gateway = Gateway(
+            link,
+            run,
+            self._mailbox,
+            self._conversations,
+            GatewaySettings(run.engine_settings, max(1, run.environment_settings.num_areas)),
+            channels=_channels(self._plugins, run),
+            heartbeat=self._heartbeat,
+        )
+        with self._players(resolve_rules(settings, run), run, gateway):
+            try:
+                gateway.run()
+            except PolicyUnusable as error:
+                raise ActorError(ExitCode.POLICY_FAILED, str(error)) from None
+        if self._failure is not None:
+            raise self._failure
+        if link.error is not None:
+            raise link.error
+
+    @contextmanager
+    def _players(self, rules: PlayerRules, run: RunInfo, gateway: Gateway) -> Iterator[None]:
+        """Starts and watches players within the block; at its end they are told to quit."""
+        if self._executable is None:
+            yield
+            return
+        place = log_place(self._settings.log_dir, run)
+        launch = rules.launch(self._executable, place.folder, place.prefix)
+        first, conversations = self._settings.first_port, self._conversations
+        self._processes = tuple(
+            PlayerProcess(worker, first + worker, launch, shows_output=self._settings.log_level == "debug")
+            for worker in range(len(conversations))
+        )
+        supervisor = PlayerSupervisor(self._processes, conversations, rules, gateway, on_failure=self._fail)
+        try:
+            supervisor.start()
+            yield
+        finally:
+            supervisor.rest()
+            for conversation in conversations:
+                conversation.close()
+
+    def _fail(self, error: ActorError) -> None:
+        """Takes the error that ends the actor, from the supervisor."""
+        self._failure = error
+        self._link.request_stop(error.message)
+
+    def _end_players(self) -> None:
+        """Waits until all players and what they started have gone; they were told to."""
+        end_all(self._processes, LEAVE_SECONDS, TERM_SECONDS)
+
+    def _cut(self) -> None:
+        """Ends all players at once, inside a signal handler."""
+        for process in self._processes:
+            process.kill()
+
+    def _say_where(self) -> None:
+        settings, ports = self._settings, self._settings.ports
+        last = ports.first + ports.players - 1
+        self._log.info(
+            "listening",
+            hosts=",".join(ports.hosts),
+            port=ports.first if ports.players == 1 else f"{ports.first}-{last}",
+            learner=settings.learner,
+        )
+        if ports.is_editor:
+            self._log.info("waiting_for_editor", next="press Play in the Unity editor", port=ports.first)
+
+
+def _channels(plugins: tuple[ChannelPlugin, ...], run: RunInfo) -> Callable[[int], SideChannels]:
+    """Returns what makes the side channels of a player."""
+    return lambda worker: SideChannels(worker, plugins, first_of_run=run.actor_index == 0 and worker == 0)

@@ -17,7 +17,7 @@ from learner.exits import UserError
 from learner.ingest.ledger import Ledger
 from learner.ingest.memory import available_bytes
 from learner.ingest.queue import TrajectoryQueue
-from learner.ingest.trainable import check_footprint, check_pictures, chunk_steps, footprint
+from learner.ingest.trainable import check_footprint, check_observations, check_pictures, chunk_steps, footprint
 from learner.ingest.wakeup import Wakeup
 from learner.settings.names import name_problem
 from learner.settings.run import RunOptions
@@ -122,7 +122,8 @@ class BehaviorTable:
             SpecMismatch: another actor declared it differently; both sides are in the metadata.
             StepTooLarge: one step does not fit the largest chunk.
             RingTooSmall: the ring on the training device cannot hold an update and what runs ahead of it.
-            Untrainable: its pictures are too small for their encoder, or memory does not suffice.
+            Untrainable: an observation has no network, a picture is too small for its encoder, or memory does not
+                suffice.
             BadSpec: the name or the team cannot be used.
         """
         if team < 0:
@@ -267,6 +268,7 @@ class BehaviorTable:
             )
 
     def _check_trainable(self, spec: BehaviorSpec, settings: TrainerSettings) -> None:
+        check_observations(spec, settings.network_settings)
         check_pictures(spec, settings.network_settings)
         found = footprint(spec, settings, self.service)
         taken_bytes = sum(footprint(b.spec, b.settings, self.service).total_bytes for b in self._behaviors)

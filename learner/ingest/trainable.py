@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from rollcast.enums import ObservationKind
+from rollcast.enums import ObservationKind, ObservationRole
 from rollcast.errors import Untrainable
 from rollcast.limits import MAX_POLICY_BYTES
 from rollcast.specs import BehaviorSpec, ObservationSpec
@@ -60,6 +60,30 @@ def footprint(spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSet
 def chunk_steps(spec: BehaviorSpec, service: ServiceSettings) -> int:
     """Returns the steps of a full chunk."""
     return service.max_chunk_steps or -(-service.target_chunk_bytes // spec.step_bytes)
+
+
+def check_observations(spec: BehaviorSpec, network: NetworkSettings) -> None:
+    """Refuses observations that have no network yet: flattened in silence they would train something else.
+
+    Raises:
+        Untrainable: one is a list of entities, or a goal that shall condition the network.
+    """
+    for observation in spec.observations:
+        name = f"{spec.name}: observation {observation.name!r}"
+        if observation.kind is ObservationKind.ENTITIES:
+            fault = (
+                f"{name} is a list of up to {observation.shape[0]} entities, and the attention that reads such lists is "
+                "not built yet: send a vector of fixed length, or leave this sensor out"
+            )
+        elif observation.role is ObservationRole.GOAL and network.goal_conditioning_type == "hyper":
+            fault = (
+                f"{name} is a goal, and goal_conditioning_type hyper (the default) is not built yet: set "
+                f"network_settings.goal_conditioning_type: none for {spec.name} in the run file, and goals are read like "
+                "the other observations"
+            )
+        else:
+            continue
+        raise Untrainable(fault, metadata={"behavior": spec.name, "observation": observation.name})
 
 
 def check_pictures(spec: BehaviorSpec, network: NetworkSettings) -> None:

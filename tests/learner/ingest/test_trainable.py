@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rollcast.enums import ImageLayout, ObservationKind
+from rollcast.enums import DimensionProperty, ImageLayout, ObservationKind, ObservationRole
 from rollcast.errors import RingTooSmall, Untrainable
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
@@ -53,6 +53,31 @@ def test_pictures_smaller_than_their_encoder_are_refused(kind: str, layout: Imag
             behaviors.declare(seeing(picture(side, side - 1, layout)), 0, 1)
     assert behaviors.all() == ()
     assert behaviors.declare(seeing(picture(side, side, layout)), 0, 1).index == 0
+
+
+def test_entities_are_refused_and_not_flattened() -> None:
+    """A list of entities has no network yet: UNTRAINABLE names the observation and the way out."""
+    properties = (DimensionProperty.VARIABLE_SIZE, DimensionProperty.NONE)
+    crowd = ObservationSpec(
+        "crowd", np.dtype(np.float32), (20, 5), ObservationKind.ENTITIES, dimension_properties=properties
+    )
+    behaviors = table()
+    with pytest.raises(Untrainable, match=r"observation 'crowd' is a list of up to 20 entities, .* not built yet"):
+        behaviors.declare(seeing(crowd), 0, 1)
+    assert behaviors.all() == ()
+
+
+def test_a_goal_is_taken_where_it_conditions_nothing() -> None:
+    """Goals with hypernetworks are UNTRAINABLE yet; as plain inputs (goal_conditioning_type none) they are taken."""
+    goal = ObservationSpec("goal", np.dtype(np.float32), (3,), role=ObservationRole.GOAL)
+    with pytest.raises(
+        Untrainable, match=r"'goal' is a goal, .*set network_settings.goal_conditioning_type: none"
+    ) as caught:
+        table().declare(seeing(goal), 0, 1)
+    assert dict(caught.value.metadata) == {"behavior": NAME, "observation": "goal"}
+    block = {"time_horizon": 8, "network_settings": {"goal_conditioning_type": "none"}}
+    plain = RunOptions.model_validate({"behaviors": {NAME: block}})
+    assert table(plain).declare(seeing(goal), 0, 1).spec.observations == (goal,)
 
 
 def test_a_ring_that_memory_cannot_hold_is_refused() -> None:

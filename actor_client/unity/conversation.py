@@ -16,6 +16,7 @@ from communicator_objects.unity_message_pb2 import UnityMessageProto, UnityOutpu
 from google.protobuf.message import DecodeError
 
 from actor_client.unity import handshake
+from actor_client.unity.counts import ConversationCounts
 from actor_client.unity.faults import BadPlayerData
 from actor_client.unity.handshake import OK_STATUS
 from actor_client.unity.mailbox import Kind, Mailbox, Post
@@ -65,6 +66,7 @@ class Conversation:
         waiting_since: Since when the player owes a message, in monotonic seconds; None while it is owed an answer.
         fault: Why the player was refused, in one line; empty if it was not.
         reader: Decodes steps; the gateway sets it when it answers the first message.
+        counts: What was said.
     """
 
     def __init__(
@@ -76,10 +78,12 @@ class Conversation:
         self.waiting_since: float | None = clock()
         self.fault = ""
         self.reader: Reader | None = None
+        self.counts = ConversationCounts()
         self._mailbox = mailbox
         self._clock = clock
         self._lock = threading.Lock()
         self._pending: Post | None = None
+        self._pending_since = 0.0
         self._ended = False
         self._log = structlog.get_logger()
 
@@ -95,15 +99,15 @@ class Conversation:
                     raise BadPlayerData(f"player {self.worker} reports agents before it was greeted")
                 post.content = self.reader.read(message.unity_output)
         except DecodeError:
-            return self._refuse(
+            return self.refuse(
                 f"player {self.worker} sent {len(request)} bytes that are no message of ML-Agents; does something else "
                 "call this port?"
             )
         except BadPlayerData as error:
-            return self._refuse(str(error))
+            return self.refuse(str(error))
         except Exception:  # noqa: BLE001 - logged with its traceback; the other players go on
             self._log.exception("player_message_failed", worker=self.worker)
-            return self._refuse(f"player {self.worker} sent what broke the gateway; please report the traceback above")
+            return self.refuse(f"player {self.worker} sent what broke the gateway; please report the traceback above")
         if not post.is_answered:  # the player's process may have gone while its message was decoded
             self._mailbox.put(post)
         return self._answered(post)
@@ -165,7 +169,10 @@ class Conversation:
             )
 
     def _pend(self, post: Post) -> Post:
-        self._pending = post
+        now = self._clock()
+        if post.kind is Kind.STEP and self.waiting_since is not None:
+            self.counts.player_seconds.add(now - self.waiting_since)
+        self._pending, self._pending_since = post, now
         self.waiting_since = None
         return post
 
@@ -175,11 +182,14 @@ class Conversation:
         with self._lock:
             if self._pending is post:
                 self._pending = None
-                self.waiting_since = self._clock()
+                self.waiting_since = now = self._clock()
+                self.counts.exchanges += 1
+                if post.kind is Kind.STEP:
+                    self.counts.answer_seconds.add(now - self._pending_since)
         encoded = reply.SerializeToString()
         if len(encoded) < MAX_REPLY_BYTES:
             return encoded
-        return self._refuse(
+        return self.refuse(
             f"the answer to player {self.worker} has {len(encoded)} bytes, and players take {MAX_REPLY_BYTES}: have "
             "fewer agents in one player, or shorter messages of side channels"
         )
@@ -190,11 +200,19 @@ class Conversation:
         self._log.info(event, worker=self.worker)
         self._mailbox.put(Post(Kind.LEFT, self))
 
-    def _refuse(self, fault: str) -> bytes:
-        """Ends the conversation because of what the player sent."""
+    def refuse(self, fault: str) -> bytes:
+        """Ends the conversation because of what the player sent; from any thread.
+
+        Args:
+            fault: What it was, in one line.
+
+        Returns:
+            The answer that ends a player.
+        """
         with self._lock:
             if not self._ended and not self.fault:
                 self.fault = fault
+                self.counts.refused += 1
                 self._log.error("player_refused", worker=self.worker, reason=fault)
             if self.phase is not Phase.CLOSED:
                 self._end(Phase.CLOSED)

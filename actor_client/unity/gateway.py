@@ -1,18 +1,48 @@
-"""The stepping thread of all players: what they report is recorded, acted on in one batch a policy, and answered."""
+"""The stepping thread of all players: what they report is recorded, acted on in one batch a policy, and answered.
 
+A round takes what players have sent since the last one, follows the learner, and answers whom it may. Players that
+wait for a policy, for credit or for the end of a hold are answered by a later round, and the others do not wait for
+them. What happened is recorded while the players go on.
+"""
+
+import dataclasses
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
+import numpy as np
+import structlog
+from rollcast.enums import SegmentEnd
+from rollcast.specs import mismatches
 from rollcast.v1 import session_pb2
 
 from actor_client.connection.link import LearnerLink
 from actor_client.connection.session import RunInfo
 from actor_client.heartbeat import Heartbeat
+from actor_client.policy.actions import ActingPolicy
+from actor_client.policy.noise import Noise
+from actor_client.unity import handshake
+from actor_client.unity.acting import Acting
+from actor_client.unity.asking import Asking, Exchange
+from actor_client.unity.batching import act
+from actor_client.unity.channels.hub import SideChannels
 from actor_client.unity.conversation import Conversation
+from actor_client.unity.counts import GatewayCounts
+from actor_client.unity.faults import BadPlayerData
 from actor_client.unity.mailbox import Kind, Mailbox, Post
+from actor_client.unity.reading import Part, PlayerReader, PlayerStep
+from actor_client.unity.seat import Seat
+from actor_client.unity.seeds import player_seed
 
-LOST: str = "env_error"
-"""What the books say of rows of a player that failed."""
+LOST: Final = "env_error"
+"""What the books say of open rows of a player that failed or left."""
+RESET: Final = "reset"
+"""What they say of those of a player that is reset."""
+WAIT_SECONDS: Final = 0.05
+"""How long one wait lasts at most: closed segments that wait for company are sent when they are this old."""
+SEND_SECONDS: Final = 0.0002
+"""Recording begins so much later than an answer is given: both are Python, and the answer's way out comes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +69,10 @@ class Gateway:
         settings: What players are told.
         channels: Makes the side channels of a worker.
         heartbeat: Beaten with each round.
+        clock: Monotonic seconds.
+
+    Attributes:
+        counts: What is counted of all players.
     """
 
     def __init__(
@@ -49,12 +83,24 @@ class Gateway:
         conversations: Sequence[Conversation],
         settings: GatewaySettings,
         *,
-        channels: Callable[[int], object] | None = None,
+        channels: Callable[[int], SideChannels],
         heartbeat: Heartbeat | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._link = link
+        self._run = run_info
         self._mailbox = mailbox
         self._conversations = tuple(conversations)
+        self._settings = settings
+        self._heartbeat = heartbeat or Heartbeat()
+        self.counts = GatewayCounts()
+        self._clock = clock
+        self._seats = [Seat(conversation.worker, channels(conversation.worker)) for conversation in conversations]
+        self._crew: dict[tuple[str, int], Acting] = {}
+        self._noises: dict[str, Noise] = {}
+        self._assignment = link.assignment or run_info.assignment
+        self._rollout = link.counts
+        self._log = structlog.get_logger()
 
     def run(self) -> None:
         """Steps until the link stops; then sends what is recorded. Called once, in the stepping thread.
@@ -62,7 +108,17 @@ class Gateway:
         Raises:
             PolicyUnusable: A policy failed on what players show.
         """
-        raise NotImplementedError
+        self._mailbox.ring = self._link.wake
+        try:
+            while not self._link.stopping:
+                self._round()
+                self._heartbeat.beat()
+                self._rest()
+            for acting in self._crew.values():
+                acting.end()
+        finally:
+            for conversation in self._conversations:
+                conversation.close()
 
     def player_lost(self, worker: int, reason: str = LOST) -> None:
         """Gives up the open rows of a player whose process has gone; from any thread.
@@ -78,3 +134,198 @@ class Gateway:
         chosen = self._conversations if worker is None else (self._conversations[worker],)
         for conversation in chosen:
             self._mailbox.put(Post(Kind.RESET, conversation))
+
+    def _round(self) -> None:
+        """Takes what came, and answers whom it may.
+
+        Raises:
+            PolicyUnusable: A policy failed.
+        """
+        if not self._mailbox.empty:
+            self._record()
+            for post in self._mailbox.take():
+                self._take(post)
+        self._follow()
+        for complete in self._answered():
+            self._finish(complete)
+
+    def _rest(self) -> None:
+        """Records, and waits until something comes or changes."""
+        if any(acting.unrecorded for acting in self._crew.values()):
+            if self._mailbox.empty:
+                self._link.wait(SEND_SECONDS)
+            self._record()
+            return
+        self._note_waits()
+        if self._mailbox.empty:
+            self._link.wait(WAIT_SECONDS)
+        for acting in self._crew.values():
+            acting.poll()
+
+    def _record(self) -> None:
+        for acting in self._crew.values():
+            acting.record()
+
+    def _note_waits(self) -> None:
+        """Sends what is closed of those who wait for the learner, and counts the time."""
+        stuck = [acting for acting in self._crew.values() if acting.waiting]
+        counts, now = self._rollout, self._clock()
+        if not stuck:
+            counts.waited(now)
+            return
+        for acting in stuck:
+            acting.flush()
+        if counts.waiting is None:
+            counts.waiting = stuck[0].missing, now
+
+    def _take(self, post: Post) -> None:
+        seat = self._seats[post.conversation.worker]
+        if post.kind is Kind.HELLO:
+            self._greet(post, seat)
+        elif post.kind is Kind.READY:
+            seat.begin(self._settings.engine, self._assignment, self._run.run_seed)
+            post.answer(handshake.reset(seat.take()))
+        elif post.kind is Kind.STEP:
+            self._step(post, seat, post.content)
+        elif post.kind is Kind.LEFT:
+            seat.leave()
+            self._drop(seat, post.content or LOST)
+        elif post.kind is Kind.RESET:
+            seat.reset_due = seat.is_running
+
+    def _greet(self, post: Post, seat: Seat) -> None:
+        seat.leave()
+        self._drop(seat, LOST)
+        hello = post.content
+        post.conversation.reader = PlayerReader(seat.worker, hello.package_version)
+        seed = player_seed(self._run.run_seed, self._run.actor_index, seat.worker)
+        self._log.info(
+            "player_connected",
+            worker=seat.worker,
+            package_version=hello.package_version[:40],
+            api_version=hello.communication_version[:40],
+            seed=seed,
+        )
+        post.answer(handshake.greeting(hello, seed, self._settings.num_areas))
+
+    def _step(self, post: Post, seat: Seat, step: PlayerStep) -> None:
+        if post.is_answered:
+            return
+        exchange = Exchange(post, seat)
+        try:
+            found = [(self._acting(part), Asking(exchange, part)) for part in step.parts]
+        except BadPlayerData as error:
+            post.conversation.refuse(str(error))
+            return
+        exchange.open_parts = sum(1 for _, asking in found if asking.agents)
+        for acting, asking in found:
+            acting.add(asking)
+        self._count(step)
+        stats = seat.channels.receive(step.side_channel)
+        if stats:
+            for acting in [acting for acting, _ in found] or list(self._crew.values()):
+                acting.add_stats(seat.worker, stats)
+        if not exchange.open_parts or seat.reset_due:
+            self._finish(exchange)
+
+    def _count(self, step: PlayerStep) -> None:
+        for part in step.parts:
+            decisions, terminals, _ = part.step
+            if len(terminals.ids):
+                self._rollout.ended(
+                    np.where(terminals.interrupted, SegmentEnd.TRUNCATED, SegmentEnd.TERMINATED).tolist()
+                )
+            for faulty in (decisions.faulty, terminals.faulty):
+                if faulty is not None:
+                    self.counts.faulty_agents += int(faulty.sum())
+
+    def _finish(self, exchange: Exchange) -> None:
+        """Answers an exchange."""
+        if exchange.seat.reset_due:
+            self._drop(exchange.seat, RESET)
+            self.counts.resets += 1
+            exchange.answer_reset()
+        else:
+            exchange.answer()
+
+    def _acting(self, part: Part) -> Acting:
+        """Returns the behavior id of some agents; a new one is declared.
+
+        Raises:
+            BadPlayerData: Another player has it with other observations or actions.
+        """
+        form = part.form
+        key = form.name, form.team
+        acting = self._crew.get(key)
+        if acting is None:
+            agents = max(1, len(part.step.decisions.ids))
+            acting = self._crew[key] = Acting(self._link, form.spec, form.team, agents, clock=self._clock)
+            self._log.info("behavior_found", behavior=form.behavior_id, agents=agents)
+        elif acting.spec != form.spec:
+            theirs = dataclasses.replace(form.spec, grouped=acting.spec.grouped)
+            if differences := mismatches(acting.spec, theirs):
+                raise BadPlayerData(
+                    f"behavior {form.behavior_id} is not what it was with the first player: {'; '.join(differences)}; "
+                    "give all players of a run the same build"
+                )
+        return acting
+
+    def _drop(self, seat: Seat, reason: str) -> None:
+        for acting in self._crew.values():
+            acting.drop(seat.worker, reason)
+
+    def _follow(self) -> None:
+        """Does between two steps what the learner asks for."""
+        assignment = self._link.assignment
+        if assignment is not None and assignment is not self._assignment:
+            self._assignment = assignment
+            for seat in self._seats:
+                seat.assign(assignment)
+        for acting in self._crew.values():
+            acting.follow()
+
+    def _answered(self) -> list[Exchange]:
+        """Chooses actions for all who may act, in one run a policy.
+
+        Returns:
+            The exchanges that are complete by it.
+
+        Raises:
+            PolicyUnusable: A policy failed.
+        """
+        complete: list[Exchange] = []
+        for crew in self._ready().values():
+            policy = crew[0].policy
+            if policy is not None:
+                complete += self._act(policy, crew)
+        return complete
+
+    def _act(self, policy: ActingPolicy, crew: Sequence[Acting]) -> list[Exchange]:
+        agents = sum(acting.agents_waiting for acting in crew)
+        self.counts.batch_agents.add(agents)
+        self._rollout.env_steps += agents
+        if self._rollout.waiting is not None:
+            self._rollout.waited(self._clock())
+        return act(policy, crew, self._noise(crew[0]))
+
+    def _ready(self) -> dict[int, list[Acting]]:
+        """Returns who may act, by their policy."""
+        ready: dict[int, list[Acting]] = {}
+        for acting in self._crew.values():
+            if acting.waiting and acting.may_act():
+                ready.setdefault(id(acting.policy), []).append(acting)
+        return ready
+
+    def _noise(self, acting: Acting) -> Noise:
+        """Returns the random numbers of a behavior, all its teams together."""
+        noise = self._noises.get(acting.spec.name)
+        if noise is None:
+            action = acting.spec.action
+            noise = self._noises[acting.spec.name] = Noise(
+                self._run.run_seed,
+                self._run.actor_index,
+                agents=acting.agents_waiting,
+                continuous_size=action.continuous_size,
+                logits_size=action.mask_size,
+            )
+        return noise

@@ -71,12 +71,10 @@ def reset(side_channel: bytes) -> UnityMessageProto:
     return reply
 
 
-def step(side_channel: bytes) -> UnityMessageProto:
-    """Returns an answer that lets a player go on; actions are added to its `rl_input`."""
+def step() -> UnityMessageProto:
+    """Returns an answer that lets a player go on; actions and side channels are added to its `rl_input`."""
     reply = _message()
     reply.unity_input.rl_input.SetInParent()  # a player reads it without looking whether it is there
-    if side_channel:
-        reply.unity_input.rl_input.side_channel = side_channel
     return reply
 
 

@@ -1,0 +1,187 @@
+"""One behavior id, over all players: who asks, what acts, and what of it is still to be recorded."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from rollcast.specs import BehaviorSpec
+
+from actor_client.connection.behavior import BehaviorPort
+from actor_client.connection.link import LearnerLink
+from actor_client.policy.actions import ActingPolicy, Actions
+from actor_client.rollout.agents.recorder import AgentRecorder
+from actor_client.unity.asking import Asking
+from actor_client.unity.channels.stats import StatRecord
+
+
+class _Acted(NamedTuple):
+    """Agents that were answered; `actions` has their rows in order."""
+
+    asking: list[Asking]
+    actions: Actions
+
+
+class Acting:
+    """One behavior id. All methods are for the stepping thread.
+
+    Recording is put off until the players have their answers: what a player does with them and what is recorded of its
+    last message then happen at the same time. `record` must come before anything that looks at rows.
+
+    Args:
+        link: The connection; the behavior is declared to it.
+        spec: What agents see and do.
+        team: Their team.
+        agents: How many there are by now.
+        clock: Monotonic seconds.
+
+    Attributes:
+        spec: The same.
+        team: The same.
+        waiting: Who asks and has no actions.
+        policy: What acts; None before there is one.
+        unrecorded: Whether there is something to record.
+    """
+
+    def __init__(
+        self,
+        link: LearnerLink,
+        spec: BehaviorSpec,
+        team: int,
+        agents: int,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.spec = spec
+        self.team = team
+        self.waiting: list[Asking] = []
+        self.policy: ActingPolicy | None = None
+        self.unrecorded = False
+        self._link = link
+        self._clock = clock
+        self._declared_agents = agents
+        self._declaration = link.declare_soon(spec, team, agents)
+        self._port: BehaviorPort | None = None
+        self._recorder: AgentRecorder | None = None
+        self._arrived: list[Asking] = []
+        self._acted: list[_Acted] = []
+        self._stats: list[tuple[int, Sequence[StatRecord]]] = []
+
+    @property
+    def agents_waiting(self) -> int:
+        """How many agents ask and have no actions, n."""
+        return sum(asking.agents for asking in self.waiting)
+
+    @property
+    def missing(self) -> str:
+        """Why those who wait are not answered, in a word of `actor_client.counts.WAIT_REASONS`."""
+        return "policy" if self._port is None else self._port.missing
+
+    @property
+    def unusable_episodes(self) -> int:
+        """Finished episodes that could not be reported."""
+        return 0 if self._recorder is None else self._recorder.unusable_episodes
+
+    def add(self, asking: Asking) -> None:
+        """Takes what one message says of this behavior id."""
+        self._arrived.append(asking)
+        if asking.agents:
+            self.waiting.append(asking)
+        self.unrecorded = True
+
+    def add_stats(self, worker: int, stats: Sequence[StatRecord]) -> None:
+        """Takes statistics that came along."""
+        self._stats.append((worker, stats))
+        self.unrecorded = True
+
+    def follow(self) -> None:
+        """Does between two steps what the connection asks for."""
+        port = self._port or self._begin()
+        recorder = self._recorder
+        if port is None or recorder is None:
+            return
+        if port.session_lost:
+            self.record()
+            # In the books of the session that was lost; begin_session opens new ones.
+            recorder.discard("session_lost")
+            port.begin_session()
+        policy = port.take_policy()
+        if policy is not None:
+            self.record()  # whoever waits will be answered by the new one: its rows end with what is seen now
+            recorder.swap(policy.generation, policy.version)
+            self.policy = policy
+
+    def _begin(self) -> BehaviorPort | None:
+        """Makes what needs the learner's answer to the declaration."""
+        port = self._port = self._declaration.port
+        if port is not None:
+            self._recorder = AgentRecorder(self.spec, port, clock=self._clock)
+        return port
+
+    def may_act(self) -> bool:
+        """Whether those who wait may be answered: there is a policy, credit, and no hold."""
+        if self.policy is None or self._port is None or self._recorder is None:
+            return False
+        return self._port.may_step(self.agents_waiting + self._recorder.in_flight)
+
+    def acted(self, actions: Actions) -> None:
+        """Those who waited were told to do this; one row an agent, in their order."""
+        self._acted.append(_Acted(self.waiting, actions))
+        self.waiting = []
+        self.unrecorded = True
+
+    def record(self) -> None:
+        """Records what arrived and what was done, as far as the learner knows the behavior."""
+        recorder = self._recorder
+        if recorder is None or not self.unrecorded:
+            return
+        self.unrecorded = False
+        for asking in self._arrived:
+            step = asking.part.step
+            recorder.finish(asking.worker, step.terminals)
+            asking.slots = recorder.observe(asking.worker, step.decisions, settings_revision=asking.revision)
+        self._arrived.clear()
+        for who, actions in self._acted:
+            slots = [asking.slots for asking in who if asking.slots is not None]
+            recorder.act(slots[0] if len(slots) == 1 else np.concatenate(slots), actions)
+        self._acted.clear()
+        for worker, stats in self._stats:
+            recorder.add_stats(worker, stats)
+        self._stats.clear()
+        self._declare_again(recorder.agents)
+
+    def _declare_again(self, agents: int) -> None:
+        """Tells the learner of more agents than it knows of: its credit goes by them."""
+        if agents > self._declared_agents and self._declaration.port is not None:
+            self._declared_agents = agents
+            self._declaration = self._link.declare_soon(self.spec, self.team, agents)
+
+    def drop(self, worker: int, reason: str) -> None:
+        """Forgets the agents of a player.
+
+        Args:
+            worker: Which player.
+            reason: The word of the books for their open rows.
+        """
+        self.record()
+        self.waiting = [asking for asking in self.waiting if asking.worker != worker]
+        self._arrived = [asking for asking in self._arrived if asking.worker != worker]
+        if self._recorder is not None:
+            self._recorder.drop_env(worker, reason)
+
+    def flush(self) -> None:
+        """Sends what is closed: nothing will join it soon."""
+        self.record()
+        if self._recorder is not None:
+            self._recorder.flush()
+
+    def poll(self) -> None:
+        """Sends what is old enough."""
+        if self._recorder is not None:
+            self._recorder.poll()
+
+    def end(self) -> None:
+        """Ends all open segments and sends everything."""
+        self.record()
+        if self._recorder is not None:
+            self._recorder.cut()

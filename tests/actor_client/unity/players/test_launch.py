@@ -1,0 +1,98 @@
+"""A build is found as ML-Agents finds it, and started with its arguments in its order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from actor_client.exits import ActorError, ExitCode
+from actor_client.unity.players.launch import Launch, find_build
+
+
+def program(path: Path) -> Path:
+    """Makes a file that may be run."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_arguments_come_in_unitys_order() -> None:
+    """Graphics, port, log, and the user's own last and untouched."""
+    launch = Launch(Path("/b/Build.x86_64"), ("--level", "two words"), no_graphics=True, log_dir=Path("/logs"))
+    assert launch.command(3, 5008) == [
+        *("/b/Build.x86_64", "-nographics", "-batchmode", "--mlagents-port", "5008"),
+        *("-logFile", "/logs/Player-3.log", "--level", "two words"),
+    ]
+
+
+def test_a_monitor_is_worker_0() -> None:
+    """With --no-graphics-monitor the first player keeps its window."""
+    launch = Launch(Path("b"), no_graphics_monitor=True)
+    assert launch.command(0, 5005) == ["b", "--mlagents-port", "5005"]
+    assert launch.command(1, 5006) == ["b", "-nographics", "-batchmode", "--mlagents-port", "5006"]
+
+
+@pytest.mark.parametrize("word", ["-logFile", "-logfile"])
+def test_the_users_own_log_file_stays(word: str) -> None:
+    """Who names a log in the build's arguments gets that one alone."""
+    launch = Launch(Path("b"), (word, "mine.log"), log_dir=Path("/logs"))
+    assert launch.command(0, 5005) == ["b", "--mlagents-port", "5005", word, "mine.log"]
+    assert launch.log_path(0) is None
+
+
+@pytest.mark.parametrize("asked", ["Build", "Build.x86_64", "Build.exe", "Build.app", "Build.x86"])
+def test_a_suffix_may_be_left_out_or_be_another_systems(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    """One run file serves several systems; relative paths are of the working directory."""
+    monkeypatch.chdir(tmp_path)
+    made = program(tmp_path / "Build.x86_64")
+    (tmp_path / "Build").mkdir()  # a folder of the same name is not taken for it
+    assert find_build(asked, "linux") == made
+    assert find_build(str(tmp_path / asked), "linux") == made
+
+
+def test_linux_takes_what_is_named_if_nothing_else_is_there(tmp_path: Path) -> None:
+    """32 bit, or a script without a suffix."""
+    script = program(tmp_path / "player")
+    assert find_build(str(script), "linux") == script
+    old = program(tmp_path / "player.x86")
+    assert find_build(str(script), "linux") == old
+
+
+def test_macos_looks_into_the_application(tmp_path: Path) -> None:
+    """The program of the same name, or whichever is there."""
+    other = program(tmp_path / "Game.app" / "Contents" / "MacOS" / "Other")
+    assert find_build(str(tmp_path / "Game"), "darwin") == other
+    same = program(tmp_path / "Game.app" / "Contents" / "MacOS" / "Game")
+    assert find_build(str(tmp_path / "Game.app"), "darwin") == same
+
+
+def test_windows_looks_into_the_folder(tmp_path: Path) -> None:
+    """Unity's crash handler lies beside the build, and is not it."""
+    program(tmp_path / "Game" / "UnityCrashHandler64.exe")
+    inside = program(tmp_path / "Game" / "Zoo.exe")
+    assert find_build(str(tmp_path / "Game"), "win32") == inside
+    beside = program(tmp_path / "Game.exe")
+    assert find_build(str(tmp_path / "Game"), "win32") == beside
+
+
+def test_what_cannot_be_started_is_one_line_and_a_code(tmp_path: Path) -> None:
+    """Missing, in a folder that is missing, a folder, not allowed, no possible name: each says what to do."""
+    plain = tmp_path / "Plain.x86_64"
+    plain.write_text("")
+    program(tmp_path / "folder" / "Inside.x86_64")
+    for asked, words in {
+        str(tmp_path / "Nope"): f"Nope: there is no such build in {tmp_path}; name the executable",
+        str(tmp_path / "no" / "Nope"): f"nor the folder {tmp_path / 'no'}",
+        str(tmp_path / "folder"): f"is a folder; name the player in it, as in {tmp_path / 'folder' / 'Inside.x86_64'}",
+        str(plain): "chmod +x",
+        "x" * 5000: "cannot be looked up",
+    }.items():
+        with pytest.raises(ActorError) as failure:
+            find_build(asked, "linux")
+        assert failure.value.exit_code is ExitCode.UNKNOWN_ENVIRONMENT
+        assert words in failure.value.message
+        assert "\n" not in failure.value.message

@@ -1,4 +1,6 @@
-"""One agent: its running episode, its open segment, and the row that is not complete yet."""
+"""One agent: its running episode, its open segment, and the row that is not complete yet; and the group it is in."""
+
+from __future__ import annotations
 
 from typing import Final
 
@@ -23,6 +25,52 @@ def unique_number(env: int, identity: int) -> int:
     return (env << _ID_BITS) | (identity & _ID_MASK)
 
 
+class Group:
+    """One episode of a group of agents that share rewards; it is over when no agent is in it any more.
+
+    Args:
+        env: Number of the environment.
+        identity: Its id there.
+        episode: Number of the group's episode.
+
+    Attributes:
+        env: Number of the environment.
+        identity: Its id there; not 0.
+        number: Of the group, unique over environments.
+        episode: Of the group, unique in the session.
+        members: Agents whose episodes run, in the order in which they came.
+        held: Segments of mates whose episodes ended before the group's; they wait for those of the others.
+    """
+
+    __slots__ = ("_message", "_step", "env", "episode", "held", "identity", "members", "number")
+
+    def __init__(self, env: int, identity: int, episode: int) -> None:
+        self.env = env
+        self.identity = identity
+        self.number = unique_number(env, identity)
+        self.episode = episode
+        self.members: dict[Agent, None] = {}
+        self.held: list[ClosedSegment] = []
+        self._message = -1
+        self._step = -1
+
+    def step(self, message: int) -> int:
+        """Returns how many messages there were before in which any of the agents asked: it aligns rows of mates.
+
+        Args:
+            message: A number that grows with each message.
+        """
+        if message != self._message:
+            self._message = message
+            self._step += 1
+        return self._step
+
+    def take_held(self) -> list[ClosedSegment]:
+        """Returns the segments that wait, which do so no longer."""
+        held, self.held = self.held, []
+        return held
+
+
 class Agent:
     """State of one agent.
 
@@ -45,6 +93,7 @@ class Agent:
         oldest: Version that chose the first action of the open segment.
         version: Version that chose the last action.
         first_version: Version that chose the first action of the episode; None before it.
+        group: What it is in, if anything.
         unusable: Whether the return is not known any more.
     """
 
@@ -58,6 +107,7 @@ class Agent:
         "_total",
         "env",
         "first_version",
+        "group",
         "in_flight",
         "oldest",
         "pending",
@@ -84,6 +134,7 @@ class Agent:
         self.version = 0
         self.first_version: int | None = None
         self.unusable = False
+        self.group: Group | None = None
         self._total = 0.0
         self._group_total = 0.0
         self._last_reward = 0.0
@@ -125,14 +176,16 @@ class Agent:
         if self.first_version is not None:
             self.first_version = self.version = version
 
-    def close(self, final: int, end: SegmentEnd) -> ClosedSegment:
+    def close(self, final: int, end: SegmentEnd, group_end: GroupEnd = GroupEnd.CONTINUES) -> ClosedSegment:
         """Ends the open segment, which has rows.
 
         Args:
             final: The row of the pool that holds what was seen after the last of them.
             end: How it ends.
+            group_end: How the group stands then.
         """
         rows, self.rows = self.rows, []
+        group = self.group
         return ClosedSegment(
             rows,
             final,
@@ -141,9 +194,9 @@ class Agent:
             self._episode,
             self.steps - len(rows),
             end,
-            0,
-            0,
-            GroupEnd.CONTINUES,
+            0 if group is None else group.number,
+            0 if group is None else group.episode,
+            group_end,
             self.oldest,
         )
 

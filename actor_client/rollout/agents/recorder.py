@@ -14,9 +14,10 @@ from rollcast.specs import BehaviorSpec
 from actor_client.notices import Notices
 from actor_client.policy.actions import Actions
 from actor_client.rollout.agents.agent import Agent
-from actor_client.rollout.agents.batches import AgentBatch, AskingAgents, EndedAgents
+from actor_client.rollout.agents.batches import AskingAgents, EndedAgents
 from actor_client.rollout.agents.outbox import Outbox
 from actor_client.rollout.agents.pool import RowPool
+from actor_client.rollout.agents.segmenter import Segmenter
 from actor_client.rollout.link import BehaviorLink
 
 NOT_FINITE: Final = "not_finite"
@@ -55,13 +56,12 @@ class AgentRecorder:
         self._pool = RowPool(spec)
         self._outbox = Outbox(spec, link, self._pool)
         self._agents: dict[int, dict[int, Agent]] = {}
+        self._segments = Segmenter(link, self._pool, self._outbox)
         self._waiting: dict[int, Agent] = {}
         self._next_ticket = 0
         self._episodes = 0
-        self._open_rows = 0
         self._generation: int | None = None
         self._version = 0
-        self._cut_through = -1
         self._notices = Notices()
         self.in_flight = 0
         self.unusable_episodes = 0
@@ -79,7 +79,7 @@ class AgentRecorder:
     @property
     def open_steps(self) -> int:
         """Rows that are complete and in no chunk yet."""
-        return self._open_rows + self._outbox.rows
+        return self._segments.rows + self._outbox.rows
 
     def observe(self, env: int, batch: AskingAgents, *, settings_revision: int = 0) -> Index:
         """Completes the rows of the agents' last actions and begins new ones; sends what is due.
@@ -111,7 +111,7 @@ class AgentRecorder:
                 agent = Agent(env, identity, episode=self._episodes, settings_revision=settings_revision)
                 known[identity] = agent
             asking.append(agent)
-        self._complete(asking, batch, range(len(ids)))
+        self.in_flight -= self._segments.complete(asking, batch, range(len(ids)))
         for ticket, (agent, row) in enumerate(zip(asking, rows.tolist(), strict=True), start=first_ticket):
             if self._waiting.pop(agent.ticket, None) is not None:
                 self._pool.give_back((agent.pending,))
@@ -119,34 +119,11 @@ class AgentRecorder:
             self._waiting[ticket] = agent
         if batch.faulty is not None:
             self._drop([agent for agent, bad in zip(asking, batch.faulty, strict=True) if bad], NOT_FINITE)
-        horizon, cut_through = self._outbox.horizon, self._cut_through
-        self._cut([agent for agent in asking if len(agent.rows) >= horizon or agent.oldest <= cut_through])
+        self._segments.regroup(asking, batch.group_ids.tolist(), rows, first_ticket, now)
+        self._segments.cut_due(asking, now)
         if self._outbox.is_due(now):
             self.flush()
         return np.arange(first_ticket, self._next_ticket)
-
-    def _complete(self, agents: Sequence[Agent], batch: AgentBatch, places: Sequence[int]) -> None:
-        """Completes the rows of those agents that are in flight; places are theirs in the batch."""
-        rewards, group_rewards = batch.rewards.tolist(), batch.group_rewards.tolist()
-        rows, done, voids = [], [], []
-        for agent, place in zip(agents, places, strict=True):
-            if not agent.in_flight:
-                continue
-            row, void = agent.pending, agent.complete(rewards[place], group_rewards[place])
-            agent.pending = -1
-            rows.append(row)
-            done.append(place)
-            if void:
-                voids.append((row, void))
-        if not rows:
-            return
-        self._pool.reward(rows, batch.rewards[done], batch.group_rewards[done])
-        self.in_flight -= len(rows)
-        self._open_rows += len(rows) - len(voids)
-        self._link.books.produced(len(rows))
-        for row, void in voids:
-            self._pool.give_back((row,))
-            self._link.books.discard(void, 1)
 
     def act(self, slots: Index, actions: Actions) -> None:
         """The agents were told to do this.
@@ -184,28 +161,21 @@ class AgentRecorder:
         known = self._agents.get(env, {})
         places = [place for place, identity in enumerate(ids) if identity in known]
         ended = [known.pop(ids[place]) for place in places]
-        self._complete(ended, batch, places)
+        self.in_flight -= self._segments.complete(ended, batch, places)
         if batch.faulty is not None:
             self._drop([agent for agent, place in zip(ended, places, strict=True) if batch.faulty[place]], NOT_FINITE)
         rows = self._pool.take(len(ids))
         self._pool.observe(rows, batch.observations, None)
-        finals = rows.tolist()
-        for agent, place in zip(ended, places, strict=True):
-            end = SegmentEnd.TRUNCATED if batch.interrupted[place] else SegmentEnd.TERMINATED
-            if agent.rows:
-                self._close(agent, finals[place], end, now)
-                finals[place] = -1
-            self._record(agent, end, now)
+        finals, interrupted = rows.tolist(), batch.interrupted.tolist()
+        cut_off = [interrupted[place] for place in places]
+        unused = self._segments.end(ended, cut_off, [finals[place] for place in places], now)
+        self._pool.give_back(unused)
+        for agent, is_cut_off in zip(ended, cut_off, strict=True):
+            self._record(agent, SegmentEnd.TRUNCATED if is_cut_off else SegmentEnd.TERMINATED, now)
             self._forget(agent)
-        self._pool.give_back([final for final in finals if final >= 0])
+        self._pool.give_back([finals[place] for place in set(range(len(ids))) - set(places)])
         if self._outbox.is_due(now):
             self.flush()
-
-    def _close(self, agent: Agent, final: int, end: SegmentEnd, now: float) -> None:
-        """Ends the open segment of an agent, which has rows."""
-        segment = agent.close(final, end)
-        self._open_rows -= len(segment.rows)
-        self._outbox.add([segment], now)
 
     def _record(self, agent: Agent, end: SegmentEnd, now: float) -> None:
         """Reports an episode that has ended, unless it has no steps or its return is not known."""
@@ -231,8 +201,10 @@ class AgentRecorder:
             env: Number of the environment.
             reason: Why their open rows are given up, a word of the books.
         """
+        now = self._clock()
         for agent in self._agents.pop(env, {}).values():
-            self._give_up(agent, reason)
+            self._segments.give_up(agent, reason)
+            self._segments.leave(agent, now)
             self._forget(agent)
 
     def drop_agents(self, env: int, ids: Iterable[int], reason: str) -> None:
@@ -260,13 +232,13 @@ class AgentRecorder:
         """
         link = self._link
         lag = 1 if link.cut_at_swap else link.max_policy_lag
-        self._cut_through = version - lag if lag else -1
+        self._segments.cut_through = version - lag if lag else -1
         if generation != self._generation:
             self.discard(GENERATION)
             for agent in self._all():
                 agent.renew(version, GENERATION)
         else:
-            self._cut([agent for agent in self._all() if agent.oldest <= self._cut_through])
+            self._segments.cut_old(self._all(), self._clock())
             self.flush()
         self._generation, self._version = generation, version
 
@@ -279,7 +251,8 @@ class AgentRecorder:
             reason: A word of the books.
         """
         for agent in self._all():
-            self._give_up(agent, reason)
+            self._segments.give_up(agent, reason)
+        self._segments.release_held(self._clock())
         rows = self._outbox.discard()
         if rows:
             self._link.books.discard(reason, rows)
@@ -287,7 +260,7 @@ class AgentRecorder:
 
     def cut(self) -> None:
         """Ends all open segments and sends everything: the actor is about to stop."""
-        self._cut(list(self._all()))
+        self._segments.cut(self._all(), self._clock())
         self.flush()
 
     def flush(self) -> None:
@@ -311,31 +284,12 @@ class AgentRecorder:
     def _all(self) -> Iterator[Agent]:
         return chain.from_iterable(known.values() for known in self._agents.values())
 
-    def _cut(self, agents: Sequence[Agent]) -> None:
-        """Ends open segments before the pending rows, whose observations are the final ones."""
-        agents = [agent for agent in agents if agent.rows]
-        if not agents:
-            return
-        finals = self._pool.take(len(agents))
-        self._pool.copy_seen([agent.pending for agent in agents], finals)
-        now = self._clock()
-        for agent, final in zip(agents, finals.tolist(), strict=True):
-            self._close(agent, final, SegmentEnd.CUT, now)
-
     def _drop(self, agents: Sequence[Agent], reason: str) -> None:
         """Gives up open segments and pending rows; the returns are not known any more."""
         for agent in agents:
-            self._give_up(agent, reason)
+            self._segments.give_up(agent, reason)
             agent.void = reason
             agent.unusable = True
-
-    def _give_up(self, agent: Agent, reason: str) -> None:
-        """Gives up the open segment of an agent."""
-        rows, agent.rows = agent.rows, []
-        if rows:
-            self._pool.give_back(rows)
-            self._open_rows -= len(rows)
-            self._link.books.discard(reason, len(rows))
 
     def _forget(self, agent: Agent) -> None:
         """Gives back the pending row of an agent that is gone."""

@@ -1,0 +1,197 @@
+"""Rows of agents become segments: grown row by row, and ended alone or with those of group mates."""
+
+from collections.abc import Iterable, Sequence
+
+from rollcast.enums import GroupEnd, SegmentEnd
+
+from actor_client.rollout.agents.agent import Agent, Group
+from actor_client.rollout.agents.batches import AgentBatch
+from actor_client.rollout.agents.closed import ClosedSegment
+from actor_client.rollout.agents.groups import Groups
+from actor_client.rollout.agents.outbox import Outbox
+from actor_client.rollout.agents.pool import Index, RowPool
+from actor_client.rollout.link import BehaviorLink
+
+
+class Segmenter:
+    """The open segments of all agents.
+
+    Args:
+        link: Whose books are kept.
+        pool: Where the rows are.
+        outbox: Where closed segments go.
+
+    Attributes:
+        rows: Complete rows in open segments, and in closed ones that are held for those of group mates.
+        cut_through: Segments whose oldest row is of this version or an older one are ended.
+    """
+
+    __slots__ = ("_groups", "_link", "_outbox", "_pool", "cut_through", "grouped", "rows")
+
+    def __init__(self, link: BehaviorLink, pool: RowPool, outbox: Outbox) -> None:
+        self._link = link
+        self._pool = pool
+        self._outbox = outbox
+        self._groups = Groups()
+        self.grouped = False
+        self.rows = 0
+        self.cut_through = -1
+
+    def complete(self, agents: Sequence[Agent], batch: AgentBatch, places: Sequence[int]) -> int:
+        """Completes the rows of those agents that are in flight.
+
+        Args:
+            agents: Who shows up.
+            batch: With which rewards.
+            places: Of the agents in the batch.
+
+        Returns:
+            How many rows are complete, void ones included: they count as produced, and as discarded.
+        """
+        rewards, group_rewards = batch.rewards.tolist(), batch.group_rewards.tolist()
+        rows, done, voids = [], [], []
+        for agent, place in zip(agents, places, strict=True):
+            if not agent.in_flight:
+                continue
+            row, void = agent.pending, agent.complete(rewards[place], group_rewards[place])
+            agent.pending = -1
+            rows.append(row)
+            done.append(place)
+            if void:
+                voids.append((row, void))
+        if not rows:
+            return 0
+        self._pool.reward(rows, batch.rewards[done], batch.group_rewards[done])
+        self.rows += len(rows) - len(voids)
+        self._link.books.produced(len(rows))
+        for row, void in voids:
+            self._pool.give_back((row,))
+            self._link.books.discard(void, 1)
+        return len(rows)
+
+    def regroup(
+        self, agents: Sequence[Agent], identities: Sequence[int], rows: Index, message: int, now: float
+    ) -> None:
+        """Puts agents into the groups that they are in by now, and aligns their pending rows.
+
+        Who moves from one group to another is cut before.
+
+        Args:
+            agents: Who asks, n agents.
+            identities: Of their groups; 0 = none.
+            rows: The pending ones, [n].
+            message: A number that grows with each message.
+            now: Monotonic seconds.
+        """
+        self.grouped = self.grouped or any(identities)
+        if not self.grouped:
+            return
+        moving = [
+            (agent, identity)
+            for agent, identity in zip(agents, identities, strict=True)
+            if (0 if agent.group is None else agent.group.identity) != identity
+        ]
+        if moving:
+            self.cut([agent for agent, _ in moving], now)
+            for agent, identity in moving:
+                self.leave(agent, now)
+                self._groups.join(agent, identity)
+        self._pool.group_steps[rows] = [0 if agent.group is None else agent.group.step(message) for agent in agents]
+
+    def cut_due(self, agents: Iterable[Agent], now: float) -> None:
+        """Ends segments that are long or old enough."""
+        horizon, through = self._outbox.horizon, self.cut_through
+        due = [a for a in agents if a.rows and (len(a.rows) >= horizon or a.oldest <= through)]
+        if due:
+            self.cut(due, now)
+
+    def cut_old(self, agents: Iterable[Agent], now: float) -> None:
+        """Ends segments that could not be continued without their oldest rows passing the lag.
+
+        Segments that are held are as old as what waits with them.
+        """
+        through = self.cut_through
+        old = [agent for agent in agents if agent.rows and agent.oldest <= through]
+        for group in self._groups:
+            if any(segment.oldest_version <= through for segment in group.held):
+                old.extend(group.members)
+        self.cut(old, now)
+
+    def cut(self, agents: Iterable[Agent], now: float) -> None:
+        """Ends open segments before the pending rows, whose observations are the final ones; those of mates, too."""
+        agents = self._groups.with_mates(agents)
+        bundles: dict[Group | Agent, list[ClosedSegment]] = {}
+        for agent in agents:
+            group = agent.group
+            if (group or agent) not in bundles:
+                bundles[group or agent] = [] if group is None else group.take_held()
+        agents = [agent for agent in agents if agent.rows]
+        if agents:
+            finals = self._pool.take(len(agents))
+            self._pool.copy_seen([agent.pending for agent in agents], finals)
+            for agent, final in zip(agents, finals.tolist(), strict=True):
+                bundles[agent.group or agent].append(agent.close(final, SegmentEnd.CUT))
+        for bundle in bundles.values():
+            self._release(bundle, now)
+
+    def end(self, agents: Sequence[Agent], interrupted: Sequence[bool], finals: Sequence[int], now: float) -> list[int]:
+        """Ends the segments of agents with their episodes; those of who has mates left are held.
+
+        Args:
+            agents: Whose episodes end in one message.
+            interrupted: Whether each was ended from outside.
+            finals: Rows of the pool that hold what was seen last.
+            now: Monotonic seconds.
+
+        Returns:
+            The finals that are of no use, because their agents have no open segments.
+        """
+        stands = self._groups.end(agents, interrupted)
+        unused = []
+        for agent, cut_off, final in zip(agents, interrupted, finals, strict=True):
+            group = agent.group
+            if not agent.rows:
+                unused.append(final)
+                continue
+            segment = agent.close(
+                final,
+                SegmentEnd.TRUNCATED if cut_off else SegmentEnd.TERMINATED,
+                GroupEnd.CONTINUES if group is None else stands[group],
+            )
+            if group is None:
+                self._release([segment], now)
+            else:
+                group.held.append(segment)
+        for agent in agents:
+            self.leave(agent, now)
+        return unused
+
+    def leave(self, agent: Agent, now: float) -> None:
+        """Takes an agent out of its group; what was held for it is released if it was the last one."""
+        over = self._groups.leave(agent)
+        if over is not None:
+            self._release(over.take_held(), now)
+
+    def give_up(self, agent: Agent, reason: str) -> None:
+        """Gives up the open segment of an agent.
+
+        Args:
+            agent: Whose.
+            reason: A word of the books.
+        """
+        rows, agent.rows = agent.rows, []
+        if rows:
+            self._pool.give_back(rows)
+            self.rows -= len(rows)
+            self._link.books.discard(reason, len(rows))
+
+    def release_held(self, now: float) -> None:
+        """Lets go what is held for mates."""
+        for group in self._groups:
+            self._release(group.take_held(), now)
+
+    def _release(self, bundle: Sequence[ClosedSegment], now: float) -> None:
+        """Hands over segments that should share a chunk."""
+        if bundle:
+            self.rows -= sum(len(segment.rows) for segment in bundle)
+            self._outbox.add(bundle, now)

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import threading
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
 import structlog
-from rollcast.limits import PROTOCOL_REVISION
 
 from learner.beginning import (
-    REVISION_VARIABLE,
     SEED_PART,
     choose_device,
     choose_seed,
     gpu_memory,
+    make_metrics,
+    with_port,
     write_configuration,
 )
 from learner.checkpoints.runfolder import RunFolder, open_run_folder
@@ -38,8 +37,6 @@ from learner.observe import logs
 from learner.observe.address import BoundAddresses, remove_addresses, write_addresses
 from learner.observe.display import Display, open_display
 from learner.observe.logfile import LogFile
-from learner.observe.metrics import LearnerMetrics
-from learner.observe.metrics.values import EPISODE_RETURN
 from learner.observe.view import RunState, RunView, Verdict
 from learner.operator_signals import OperatorSignals
 from learner.picture import Picture
@@ -50,11 +47,11 @@ from learner.recovery import CheckpointKeeper, Kept
 from learner.scrape import Scrape, ScrapeSources
 from learner.service.run_info import RunInfo
 from learner.service.server import LearnerServer, require_free
-from learner.settings import LoadedRun, split_address
-from learner.settings.service import ServiceSettings
+from learner.settings import LoadedRun
 from learner.shares import bottleneck_meter
 from learner.status_site import StatusSite, check_http, http_address_is_default
 from learner.stopping import Stop, Stopping
+from learner.teaching import Teacher, make_lessons
 from learner.trainers.loop import TrainerLoop
 from learner.training import TrainerFactory, news_of
 from learner.web_hooks import RunHooks, Sources
@@ -121,9 +118,16 @@ class Learner:
         self._behaviors = BehaviorTable(options, self._ledger)
         self._sessions = SessionTable(self._behaviors, self._ledger, generation=self._generation)
         self._store = PolicyStore()
-        self._metrics = _make_metrics(service)
+        self._metrics = make_metrics(service)
+        self._lessons = make_lessons(options, self._seed)
         self._picture = Picture(
-            self._behaviors, self._sessions, self._ledger, service, run_id=folder.run_id, generation=self._generation
+            self._behaviors,
+            self._sessions,
+            self._ledger,
+            service,
+            run_id=folder.run_id,
+            generation=self._generation,
+            lessons=self._lessons,
         )
         self._record = RunRecord.of(
             loaded, folder, generation=self._generation, seed=self._seed, view=self.view, live=self._sessions.live
@@ -140,11 +144,14 @@ class Learner:
             on_saved=self._record.note_saved,
             on_not_saved=self._record.note_not_saved,
             metrics=self._metrics.checkpoints,
+            lessons=self._lessons,
         )
         if state is not None:
             self._keeper.restore(state)
         else:
             self._keep_configuration()
+        self._keeper.restore_lessons()
+        self._teacher = Teacher(self._lessons, self._keeper)
         self._factory = TrainerFactory(
             options,
             folder,
@@ -156,6 +163,7 @@ class Learner:
             device=self._device,
             metrics=self._metrics,
             writers=writers_of(loaded, folder),
+            lessons=self._lessons,
         )
         self._trainers = TrainerLoop(
             self._behaviors, self._factory.build, on_failure=self._trainer_failed, after_turn=self._after_turn
@@ -177,6 +185,7 @@ class Learner:
         with self._record, self._stopping.listening(), OperatorSignals(self._control).listening():
             await server.start()
             self._control.attach(server)
+            self._teacher.attach(server.set_assignment)
             try:
                 await site.start()
                 self._announce(server, site)
@@ -209,6 +218,7 @@ class Learner:
             generation=self._generation,
             run_seed=self._seed,
             server_version=version("rollcast"),
+            assignment=self._lessons.assignment(),
         )
         return LearnerServer(
             address=self._service.address,
@@ -256,8 +266,8 @@ class Learner:
         return Scrape(sources)
 
     def _announce(self, server: LearnerServer, site: StatusSite) -> None:
-        self._address = _with_port(self._service.address, server.port)
-        control = _with_port(self._service.control_address, server.control_port)
+        self._address = with_port(self._service.address, server.port)
+        control = with_port(self._service.control_address, server.control_port)
         try:
             write_addresses(self._folder.path, BoundAddresses(self._address, control, site.address))
         except WriteFailed as error:
@@ -345,6 +355,7 @@ class Learner:
             self._keep_configuration()
         except UserError as error:  # a run that goes on does not end for it
             log.error("configuration_not_kept", error=error.message)
+        self._teacher.after_turn(trainers)
         news = {name: news_of(each) for name, each in trainers.items()}
         at_target = [self._picture.note_trainer(each.context.behavior, news[name]) for name, each in trainers.items()]
         for name, each in trainers.items():
@@ -368,14 +379,3 @@ class Learner:
         elif self._service.log_format == "json":  # people read it once: the command prints it as its last line
             log.error("trainer_failed", error=error.message)
         self._stopping.ask_anywhere("trainer_failed", final=False, error=error)
-
-
-def _make_metrics(service: ServiceSettings) -> LearnerMetrics:
-    metrics = LearnerMetrics(return_buckets=service.return_buckets or EPISODE_RETURN)
-    metrics.set_build(version("rollcast"), os.environ.get(REVISION_VARIABLE, "unknown"), PROTOCOL_REVISION)
-    return metrics
-
-
-def _with_port(address: str, port: int) -> str:
-    host, _ = split_address(address)
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

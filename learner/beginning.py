@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Mapping
+from importlib.metadata import version
 from typing import Any
 
 import torch
+from rollcast.limits import PROTOCOL_REVISION
 
 from learner.checkpoints.runfolder import RunFolder
 from learner.exits import ExitCode, UserError
-from learner.observe.metrics import GpuMemory
-from learner.settings import LoadedRun, RunOptions, effective_document, sources_document
+from learner.observe.metrics import GpuMemory, LearnerMetrics
+from learner.observe.metrics.values import EPISODE_RETURN
+from learner.settings import LoadedRun, RunOptions, effective_document, sources_document, split_address
+from learner.settings.service import ServiceSettings
 
 SEED_PART = "seed"
 """Where the seed is in what a run state holds besides."""
@@ -69,3 +73,16 @@ def choose_device(options: RunOptions) -> torch.device:
     # Half of the cores: simulators mostly run on the other half, and small networks gain nothing from more.
     torch.set_num_threads(options.rollcast.torch_threads or max(1, len(os.sched_getaffinity(0)) // 2))
     return device
+
+
+def make_metrics(service: ServiceSettings) -> LearnerMetrics:
+    """Returns the metrics of a learner, which say what runs."""
+    metrics = LearnerMetrics(return_buckets=service.return_buckets or EPISODE_RETURN)
+    metrics.set_build(version("rollcast"), os.environ.get(REVISION_VARIABLE, "unknown"), PROTOCOL_REVISION)
+    return metrics
+
+
+def with_port(address: str, port: int) -> str:
+    """Returns an address with another port."""
+    host, _ = split_address(address)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

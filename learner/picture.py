@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from learner.curriculum.lessons import Lessons, no_lessons
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.ledger import ROLLBACK, Ledger, LedgerBooks
 from learner.ingest.sessions import SessionTable
@@ -58,6 +59,7 @@ class Picture:
         run_id: the run.
         generation: of this start of the learner.
         clock: monotonic seconds.
+        lessons: what the environments are set to.
 
     Attributes:
         last_error: the newest error in one line, empty if none.
@@ -75,7 +77,9 @@ class Picture:
         run_id: str,
         generation: int,
         clock: Callable[[], float] = time.monotonic,
+        lessons: Lessons | None = None,
     ) -> None:
+        self._lessons = lessons or no_lessons()
         self.last_error = ""
         self.history = History()
         self.verdict = Verdict()
@@ -162,6 +166,7 @@ class Picture:
             last_error=self.last_error,
             behaviors=tuple(self.behavior_view(behavior) for behavior in self._behaviors.all()),
             verdict=self.verdict,
+            lessons=self._lessons.view(),
         )
 
     def behavior_view(self, behavior: Behavior) -> BehaviorView:

@@ -19,6 +19,7 @@ from rollcast.errors import WireError
 from learner.checkpoints.documents import CheckpointFailed
 from learner.checkpoints.schedule import RecoverySchedule
 from learner.checkpoints.store import CheckpointStore, RunState
+from learner.curriculum.lessons import Lessons, no_lessons
 from learner.exits import ExitCode, UserError
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.ledger import Ledger, LedgerError
@@ -64,6 +65,7 @@ class CheckpointKeeper:
         metrics: where checkpoints are counted.
         on_saved: told of each checkpoint on the disk: behavior (empty for the run state), step, file.
         on_not_saved: told why one is not.
+        lessons: what the environments are set to.
     """
 
     def __init__(
@@ -80,8 +82,10 @@ class CheckpointKeeper:
         metrics: CheckpointMetrics,
         on_saved: Callable[[str, int, Path], None] | None = None,
         on_not_saved: Callable[[str], None] | None = None,
+        lessons: Lessons | None = None,
     ) -> None:
         self.store = store
+        self._lessons = lessons or no_lessons()
         self._metrics = metrics
         self._behaviors = behaviors
         self._sessions = sessions
@@ -112,6 +116,7 @@ class CheckpointKeeper:
             self._picture.load_milestones(state.extra.get("milestones", {}))
             self._picture.load_news(state.extra.get("news", {}))
             self._picture.history.load(state.extra.get("history", {}))
+            self._lessons.load(state.extra.get("lessons", {}))
         except _NO_SENSE as error:
             raise UserError(
                 ExitCode.BAD_CHECKPOINT,
@@ -119,6 +124,28 @@ class CheckpointKeeper:
                 "another copy of it, or start anew with --force",
             ) from error
         self._trainer_states = state.trainers
+
+    def restore_lessons(self) -> None:
+        """Takes the lessons of ``training_status.json``: it may be newer than the run state, or say what a user wrote.
+
+        Call it in every start: what a new run has of that file is empty.
+        """
+        kept = {name: self.store.status.lesson(name) for name in self._lessons.numbers()}
+        self._lessons.set_numbers({name: number for name, number in kept.items() if number is not None})
+        self._note_lessons()
+
+    def save_lessons(self, trainers: Mapping[str, Trainer]) -> None:
+        """Writes in which lesson everything is; a full disk costs what cannot be written, not the run."""
+        self._note_lessons()
+        for save in (self.store.save_status, lambda: self.save_run_state(trainers)):
+            try:
+                save()
+            except CheckpointFailed as error:
+                self._note_failure(error)
+
+    def _note_lessons(self) -> None:
+        for name, number in self._lessons.numbers().items():
+            self.store.status.set_lesson(name, number)
 
     def begin(self, trainer: Trainer) -> None:
         """Gives a new trainer the state it starts from, if there is one.
@@ -176,6 +203,7 @@ class CheckpointKeeper:
                 "milestones": self._picture.milestone_states(),
                 "news": self._picture.news_states(),
                 "history": self._picture.history.state(),
+                "lessons": self._lessons.state(),
             }
         state = RunState(
             generation=self._generation,

@@ -78,6 +78,7 @@ class Scrape:
             actor_wait_ratio=1.0 - verdict.actor_busy if verdict.name != "none" else 0.0,
             trainer_busy_ratio=verdict.learner_busy,
             verdict=verdict.name,
+            lessons={lesson.parameter: lesson.number for lesson in view.lessons},
             gpu=None if sources.gpu is None else sources.gpu(),
         )
 

@@ -35,10 +35,16 @@ def render_status(status: control_pb2.StatusResponse, page: str = "") -> str:
         lines.append(f"bottleneck: {status.verdict.text}")
     for row in status.behaviors:
         lines += _behavior_lines(row)
+    lines += [_lesson_line(row) for row in status.lessons if row.lessons > 1]
     lines += _actor_lines(status)
     if status.last_error:
         lines.append(f"last error: {text.printable(status.last_error)}")
     return "\n".join(lines)
+
+
+def _lesson_line(row: control_pb2.LessonStatus) -> str:
+    name = text.printable(row.name, 80)
+    return f"{text.printable(row.parameter, 80)}: lesson {row.number + 1} of {row.lessons}, {name}"
 
 
 def _behavior_lines(row: control_pb2.BehaviorStatus) -> list[str]:

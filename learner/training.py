@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from learner.checkpoints.runfolder import RunFolder
+from learner.curriculum.lessons import Lessons
 from learner.ingest.behaviors import Behavior
 from learner.ingest.ledger import Ledger
 from learner.observe.metrics import LearnerMetrics
@@ -37,6 +38,7 @@ class TrainerFactory:
         seed: of the run.
         device: where networks and rings are.
         metrics: where the trainers count.
+        lessons: what the environments are set to.
     """
 
     def __init__(
@@ -52,7 +54,9 @@ class TrainerFactory:
         device: torch.device,
         metrics: LearnerMetrics,
         writers: Sequence[StatsWriter],
+        lessons: Lessons,
     ) -> None:
+        self._lessons = lessons
         self._metrics = metrics
         self._options = options
         self._ledger = ledger
@@ -90,6 +94,7 @@ class TrainerFactory:
             service=self._options.rollcast,
             saver=self._keeper,
             metrics=self._metrics.behavior(behavior.name),
+            lessons=self._lessons,
         )
         trainer = registry.build(context)
         self._keeper.begin(trainer)

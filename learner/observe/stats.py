@@ -67,11 +67,7 @@ class StatSummary:
     @property
     def value(self) -> float:
         """The one number that stands for the statistic; NaN if it had no finite value."""
-        if self.aggregation is Aggregation.SUM:
-            return self.total if self.count else math.nan
-        if self.aggregation is Aggregation.MOST_RECENT:
-            return self.latest
-        return self.mean
+        return _value(self)
 
 
 class StatsWriter(Protocol):
@@ -149,6 +145,12 @@ class StatsReporter:
         with self._lock:
             stat = self._stats.get(key)
             return None if stat is None else stat.summary()
+
+    def value(self, key: str) -> float | None:
+        """Returns the one number that stands for a key since the last write; None if it has none."""
+        with self._lock:
+            stat = self._stats.get(key)
+            return None if stat is None or not stat.used else stat.value
 
     def write_stats(self, step: int) -> dict[str, StatSummary]:
         """Hands everything collected to the writers, starts anew, and returns it.
@@ -231,6 +233,10 @@ class _Accumulator:
     def used(self) -> bool:
         return self.count > 0 or self.not_finite > 0
 
+    @property
+    def value(self) -> float:
+        return _value(self)
+
     def add(self, value: float) -> None:
         self.latest = value
         if not math.isfinite(value):
@@ -275,3 +281,11 @@ class _Accumulator:
             not_finite=self.not_finite,
             values=np.array(self.values, dtype=np.float64),
         )
+
+
+def _value(stat: StatSummary | _Accumulator) -> float:
+    if stat.aggregation is Aggregation.MOST_RECENT:
+        return stat.latest
+    if not stat.count:
+        return math.nan
+    return stat.total if stat.aggregation is Aggregation.SUM else stat.mean

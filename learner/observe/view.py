@@ -127,6 +127,23 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
+class LessonView:
+    """Which lesson an environment parameter is in.
+
+    Attributes:
+        parameter: its name.
+        number: of the lesson, from 0.
+        lessons: how many there are.
+        name: of the lesson.
+    """
+
+    parameter: str
+    number: int
+    lessons: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunView:
     """The run, at one moment.
 
@@ -140,6 +157,7 @@ class RunView:
         last_error: the newest error in one line, empty if none.
         behaviors: one each, in the order of declaration.
         verdict: what bounds the run.
+        lessons: one for each environment parameter, in the run file's order.
     """
 
     run_id: str
@@ -151,6 +169,7 @@ class RunView:
     last_error: str = ""
     behaviors: tuple[BehaviorView, ...] = ()
     verdict: Verdict = Verdict()
+    lessons: tuple[LessonView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

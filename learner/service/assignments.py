@@ -23,6 +23,11 @@ class AssignmentBoard:
         current.id = self._last_id
         self._current = current
 
+    @property
+    def current(self) -> policy_pb2.Assignment | None:
+        """The assignment without behaviors filled in; None if there is none."""
+        return self._current
+
     def for_session(self, session: Session) -> bytes | None:
         """Returns the message that brings a session the current assignment, serialized; None if there is none.
 

@@ -160,6 +160,21 @@ class Hub:
         for stream in self._uploads.values():
             stream.pace_changed(())
 
+    def opening_assignment(self, *, resumed: bool) -> policy_pb2.Assignment | None:
+        """Returns what an actor is told when it opens its session, so that it knows before its first step.
+
+        Args:
+            resumed: its session goes on: it may have missed that environments shall begin anew. Those of another one
+                have just begun.
+        """
+        current = self._assignments.current
+        if current is None or resumed:
+            return current
+        told = policy_pb2.Assignment()
+        told.CopyFrom(current)
+        told.reset = policy_pb2.RESET_MODE_NONE
+        return told
+
     def assign(self, assignment: policy_pb2.Assignment) -> None:
         """Replaces what actors are asked to do; its id is given here."""
         self._assignments.replace(assignment)

@@ -9,7 +9,7 @@ from rollcast.limits import MAX_CHUNK_BYTES
 from rollcast.v1 import control_pb2
 
 from learner.ingest.session import MAX_ERROR_CHARACTERS, Session, reasons_to, shown
-from learner.observe.view import BehaviorView, LedgerNumbers, RunView, Verdict
+from learner.observe.view import BehaviorView, LedgerNumbers, LessonView, RunView, Verdict
 
 MAX_BYTES: Final = MAX_CHUNK_BYTES
 """Of an answer: what operators' channels take."""
@@ -52,6 +52,7 @@ def status_response(
         last_error=view.last_error[:MAX_ERROR_CHARACTERS],
         server_version=server_version,
         verdict=_verdict(view.verdict),
+        lessons=[_lesson(lesson) for lesson in view.lessons],
     )
     room = MAX_BYTES - response.ByteSize()
     fitting: list[tuple[Session, control_pb2.ActorStatus]] = []
@@ -102,6 +103,12 @@ def _verdict(verdict: Verdict) -> control_pb2.Verdict:
         learner_busy_ratio=verdict.learner_busy,
         actor_busy_ratio=verdict.actor_busy,
         network_ratio=verdict.network_share,
+    )
+
+
+def _lesson(view: LessonView) -> control_pb2.LessonStatus:
+    return control_pb2.LessonStatus(
+        parameter=view.parameter, number=view.number, lessons=view.lessons, name=view.name[:MAX_ERROR_CHARACTERS]
     )
 
 

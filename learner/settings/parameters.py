@@ -6,7 +6,7 @@ parameter without a curriculum is one lesson named after it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Literal, Self
 
@@ -23,11 +23,19 @@ from learner.settings.base import (
     invalid_as_told,
 )
 
+MAX_FLOAT32 = 3.4028234663852886e38
+
 
 class SamplerParameters(SettingsModel):
     """What every sampler has."""
 
     seed: Whole = Field(default=-1, description="-1 derives one from the run seed")
+
+    def numbers(self) -> Iterator[float]:
+        """Yields every number that goes to players as float32."""
+        for key, value in self:
+            if key != "seed":
+                yield from _flat(value)
 
 
 class ConstantParameters(SamplerParameters):
@@ -172,6 +180,14 @@ class ParameterSettings(SettingsModel):
             if lesson.completion_criteria is None:
                 raise invalid_as_told(f"lesson {lesson.name!r} is not the last one and has no completion_criteria")
         return self
+
+
+def _flat(value: object) -> Iterator[float]:
+    if isinstance(value, tuple):
+        for item in value:
+            yield from _flat(item)
+    elif isinstance(value, int | float):
+        yield float(value)
 
 
 def as_curriculum(name: str, value: object) -> object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from learner.settings.parameters import MAX_FLOAT32, ParameterSettings
 from learner.settings.run import RunOptions
 from learner.settings.trainer import TrainerSettings
 
@@ -20,10 +21,19 @@ def unsupported(options: RunOptions) -> list[str]:
         found.extend(_of_behavior("default_settings", options.default_settings))
     if options.checkpoint_settings.inference:
         found.append("checkpoint_settings.inference: acting without training is not built yet, remove it")
-    if options.environment_parameters:
-        names = ", ".join(options.environment_parameters)
-        found.append(f"environment_parameters: not built yet, remove {names}")
+    for name, parameter in (options.environment_parameters or {}).items():
+        found.extend(_of_parameter(f"environment_parameters.{name}", name, parameter))
     return found
+
+
+def _of_parameter(path: str, name: str, parameter: ParameterSettings) -> Iterator[str]:
+    """Yields what a player could not be told: ML-Agents fails at the first reset."""
+    if not name.isascii():
+        yield f"{path}: players read names in ASCII only, rename it there and in the player"
+    for lesson in parameter.curriculum:
+        for number in lesson.value.sampler_parameters.numbers():
+            if abs(number) > MAX_FLOAT32:
+                yield f"{path}: {number} in lesson {lesson.name!r} is more than players hold ({MAX_FLOAT32:.4g})"
 
 
 def _of_behavior(path: str, settings: TrainerSettings) -> Iterator[str]:

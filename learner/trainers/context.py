@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
+from learner.curriculum.lessons import Lessons, no_lessons
 from learner.ingest.behaviors import Behavior
 from learner.ingest.ledger import Ledger
 from learner.networks.policy import PolicyNetwork
@@ -75,6 +76,7 @@ class TrainerContext:
         saver: where model files are written at each ``checkpoint_interval``; None writes none.
         reduce: how several learners combine their numbers.
         metrics: where events are counted.
+        lessons: what the environments are set to; the run's, shared by all trainers.
     """
 
     behavior: Behavior
@@ -89,3 +91,4 @@ class TrainerContext:
     saver: ModelSaver | None = None
     reduce: Reduce = field(default_factory=SingleLearner)
     metrics: BehaviorMetrics = field(default_factory=unobserved)
+    lessons: Lessons = field(default_factory=no_lessons)

@@ -18,14 +18,13 @@ from learner.device.sizes import ring_size
 from learner.exits import ExitCode, UserError
 from learner.ingest.behaviors import NOT_TRAINING
 from learner.ingest.queue import HoldReason, Pace, QueuedChunk
-from learner.settings.trainer import TrainerSettings
 from learner.trainers.base import RingNumbers, Trainer
 from learner.trainers.clock import UpdateClock
 from learner.trainers.context import Progress, TrainerContext
 from learner.trainers.errors import TrainerFailedError
 from learner.trainers.intake import Intake
 from learner.trainers.pace import ahead_limit_steps
-from learner.trainers.tally import EpisodeTally
+from learner.trainers.tally import EpisodeTally, extrinsic_strength
 
 log = structlog.get_logger(__name__)
 
@@ -63,8 +62,9 @@ class RLTrainer(Trainer):
         self.tally = EpisodeTally(
             context.stats,
             service.reward_buffer_episodes,
-            _extrinsic_strength(self.trainer_settings),
+            extrinsic_strength(self.trainer_settings),
             metrics=context.metrics,
+            lessons=context.lessons,
         )
         self.collected_rewards: dict[str, float] = {}
         self._version = 0
@@ -188,6 +188,7 @@ class RLTrainer(Trainer):
             self._refill()
             self._set_pace()
             self._cadence(before)
+            self.tally.note_progress(self.get_step / self.get_max_steps)
         return is_busy
 
     def _process_trajectory(self, item: QueuedChunk) -> None:
@@ -331,6 +332,7 @@ class RLTrainer(Trainer):
     def write_summary(self, step: int) -> None:
         """Hands the collected statistics to the writers under a step."""
         self.stats_reporter.set_stat("Is Training", float(self.should_still_train))
+        self.tally.report_lessons()
         self.stats_reporter.write_stats(step)
 
     def export_model(self, path: Path) -> None:
@@ -389,8 +391,3 @@ class RLTrainer(Trainer):
                 "made with, or start a new run",
             ) from error
         self._publish_statistics()
-
-
-def _extrinsic_strength(settings: TrainerSettings) -> float:
-    extrinsic = settings.reward_signals.extrinsic
-    return 0.0 if extrinsic is None else extrinsic.strength

@@ -8,21 +8,27 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rollcast.enums import Purpose, StatAggregation
+from rollcast.enums import Purpose
 from rollcast.trajectories import Chunk
 
+from learner.curriculum.lessons import Lessons, no_lessons
 from learner.observe.metrics import BehaviorMetrics
 from learner.observe.stats import Aggregation, StatsReporter
+from learner.settings.trainer import TrainerSettings
+from learner.trainers.records import RecordTally
 
 
 class EpisodeTally:
     """The returns of the newest training episodes, and how many there were.
 
+    Where there are lessons, episodes of earlier ones count in no mean: a lesson begins with none.
+
     Args:
-        stats: where lengths, returns and the environments' own statistics go.
+        stats: where lengths, returns and the environments' own statistics go; its category is the behavior.
         kept_episodes: how many returns the mean is over.
         strength: of the extrinsic reward signal, 0 without one.
         metrics: where returns and lengths of training episodes go, too.
+        lessons: told of each training episode.
 
     Attributes:
         returns: the newest returns, oldest first.
@@ -36,8 +42,12 @@ class EpisodeTally:
         strength: float = 1.0,
         *,
         metrics: BehaviorMetrics | None = None,
+        lessons: Lessons | None = None,
     ) -> None:
         self._metrics = metrics
+        self._lessons = lessons or no_lessons()
+        self._since_revision = self._lessons.since_revision
+        self._records = RecordTally(stats, metrics)
         self.returns: deque[float] = deque(maxlen=kept_episodes)
         self.episodes = 0
         self._stats = stats
@@ -52,17 +62,31 @@ class EpisodeTally:
         if chunk.episodes:
             self._add_episodes(chunk)
         if chunk.stat_keys:
-            self._add_records(chunk)
+            self._records.add(chunk)
+
+    def note_progress(self, progress: float) -> None:
+        """Tells the lessons that steps have come; ``progress`` is steps by `max_steps`."""
+        self._lessons.note_progress(self._stats.category, progress)
+
+    def report_lessons(self) -> None:
+        """Adds the number of each lesson to the statistics, as ML-Agents does for every behavior."""
+        for parameter, number in self._lessons.numbers().items():
+            self._stats.set_stat(f"Environment/Lesson Number/{parameter}", number)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the count and the kept returns."""
-        return {"episodes": self.episodes, "returns": list(self.returns)}
+        return {
+            "episodes": self.episodes,
+            "returns": list(self.returns),
+            "since_revision": self._since_revision,
+        }
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Goes on from what `state_dict` returned."""
         self.episodes = int(state["episodes"])
         self.returns.clear()
-        self.returns.extend(float(value) for value in state["returns"])
+        if state.get("since_revision", 0) == self._since_revision:  # else a lesson has begun since
+            self.returns.extend(float(value) for value in state["returns"])
 
     def _add_episodes(self, chunk: Chunk) -> None:
         columns = chunk.columns
@@ -83,8 +107,20 @@ class EpisodeTally:
         if self._metrics is not None:
             self._metrics.episode_return.observe(finished)
             self._metrics.episode_steps.observe(columns["episode/length"][is_training])
-        self.returns.extend(finished.tolist())
         self.episodes += len(finished)
+        self._keep(finished.tolist(), columns.get("episode/settings_revision"), is_training)
+
+    def _keep(self, returns: list[float], told: NDArray[Any] | None, is_training: NDArray[np.bool_]) -> None:
+        """Keeps the returns of the present lesson, and tells the lessons of all."""
+        revisions = [None] * len(returns) if told is None else told[is_training].tolist()
+        for value, revision in zip(returns, revisions, strict=True):
+            self._lessons.add_episode(self._stats.category, value, revision)
+            if self._lessons.since_revision != self._since_revision:
+                self._since_revision = self._lessons.since_revision
+                self.returns.clear()
+            # Parameters never reach actors that do not say their revision: nothing changed for them.
+            if revision is None or revision >= self._since_revision:
+                self.returns.append(value)
 
     def _report(self, group: str, chunk: Chunk, chosen: NDArray[np.bool_]) -> None:
         columns = chunk.columns
@@ -98,13 +134,8 @@ class EpisodeTally:
                 present = values[chosen]
                 self._stats.add_stats(f"{group}/{name[5:]}", present[~np.isnan(present)])
 
-    def _add_records(self, chunk: Chunk) -> None:
-        columns = chunk.columns
-        if "stat/key" not in columns:
-            return
-        values = columns["stat/value"].tolist()
-        kinds = columns.get("stat/aggregation")
-        numbers = [StatAggregation.AVERAGE] * len(values) if kinds is None else kinds.tolist()
-        for key, value, number in zip(columns["stat/key"].tolist(), values, numbers, strict=True):
-            aggregation = Aggregation(number) if number else Aggregation.AVERAGE
-            self._stats.add_stat(chunk.stat_keys[key], value, aggregation)
+
+def extrinsic_strength(settings: TrainerSettings) -> float:
+    """Returns the strength of the extrinsic reward signal, 0 without one."""
+    extrinsic = settings.reward_signals.extrinsic
+    return 0.0 if extrinsic is None else extrinsic.strength

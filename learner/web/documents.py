@@ -25,6 +25,7 @@ def status_document(status: StatusView) -> dict[str, Any]:
         "last_error": run.last_error,
         "verdict": asdict(status.verdict),
         "behaviors": [_behavior(view) for view in run.behaviors],
+        "lessons": [asdict(lesson) for lesson in run.lessons],
         "actors": [_actor(view) for view in status.actors],
     }
 

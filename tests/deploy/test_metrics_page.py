@@ -52,14 +52,19 @@ def learner_text() -> bytes:
     """Returns what a learner exports that has a behavior, an actor, an episode and a GPU."""
     metrics = LearnerMetrics()
     metrics.set_build("0.1.0", "abc", 1)
-    metrics.behavior("A")
+    metrics.behavior("A").show_statistic("speed", 1.0)
     metrics.declare_stats_writers([object()])
     metrics.calls.declare(UNARY, "a.B", ["C"])
     metrics.calls.declare(BIDI_STREAM, "a.B", ["D"])
     behavior = dataclasses.replace(BehaviorNumbers.empty("A"), mean_return=1.0)
     metrics.watch(
         lambda: MetricsSnapshot(
-            "run", behaviors=(behavior,), step_shares=Spread(0, 1, 2), policy_lags=Spread(0, 1, 2), gpu=GpuMemory(1, 2)
+            "run",
+            behaviors=(behavior,),
+            step_shares=Spread(0, 1, 2),
+            policy_lags=Spread(0, 1, 2),
+            gpu=GpuMemory(1, 2),
+            lessons={"mass": 1},
         )
     )
     return metrics.exposition()

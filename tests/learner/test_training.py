@@ -12,6 +12,7 @@ import structlog
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from learner.curriculum.lessons import no_lessons
 from learner.exits import ExitCode, UserError
 from learner.observe.csvfile import CsvWriter
 from learner.observe.tensorboard import TensorBoardWriter
@@ -34,6 +35,7 @@ def factory_of(start: Start, store: PolicyStore, *, seed: int = 3) -> Iterator[T
         generation=4,
         seed=seed,
         device=torch.device("cpu"),
+        lessons=no_lessons(),
         writers=[TensorBoardWriter(start.store.folder.path), CsvWriter(start.store.folder.path)],
         metrics=start.metrics,
     )

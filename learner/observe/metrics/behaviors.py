@@ -103,6 +103,7 @@ class BehaviorFamilies:
         self.entropy_nats = gauge("entropy_nats", "Mean entropy of the policy.")
         self.learning_rate = gauge("learning_rate", "Learning rate of the last update.")
         self.log_prob_error = gauge("log_prob_error_max", "Largest difference of log-probabilities on fresh steps.")
+        self.statistic = gauge("environment_statistic", "Statistics that environments send, by their own keys.", "key")
         self.last_update = gauge("last_update_timestamp_seconds", "When the last update was completed.")
         self.last_publish = gauge("last_publish_timestamp_seconds", "When the newest version was published.")
 
@@ -154,6 +155,7 @@ class BehaviorMetrics:
                 ("log_prob_error_max", families.log_prob_error),
             )
         }
+        self._statistic = families.statistic
         self._last_update = families.last_update.labels(name)
         self._last_publish = families.last_publish.labels(name)
         self._last_update.set(time.time())
@@ -182,6 +184,10 @@ class BehaviorMetrics:
         """Counts a completed update."""
         self._updates.inc()
         self._last_update.set(time.time())
+
+    def show_statistic(self, key: str, value: float) -> None:
+        """Shows a statistic of the environments; each key is a time series, so that the caller bounds their number."""
+        self._statistic.labels(self._name, key).set(value)
 
     def note_skipped(self, reason: str) -> None:
         """Counts an update that was thrown away."""

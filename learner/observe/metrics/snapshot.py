@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from learner.observe.view import LedgerNumbers, RunState, empty_books
@@ -90,6 +91,7 @@ class MetricsSnapshot:
         trainer_busy_ratio: share of the time in which trainers did something.
         verdict: learner, actors, network or none: what holds the run back.
         gpu: memory of the training device; None without CUDA.
+        lessons: number of the lesson of each environment parameter.
     """
 
     run_id: str
@@ -108,3 +110,4 @@ class MetricsSnapshot:
     trainer_busy_ratio: float = 0.0
     verdict: str = "none"
     gpu: GpuMemory | None = None
+    lessons: Mapping[str, int] = field(default_factory=dict)

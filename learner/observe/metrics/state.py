@@ -161,6 +161,13 @@ STATE: Final[tuple[StateMetric, ...]] = (
     _each("credit_steps", "Steps granted to actors and not yet taken.", lambda b: b.credit_steps),
     _each("policy_version", "The newest published version.", lambda b: b.policy_version),
     _each("policy_bytes", "Size of the newest published policy.", lambda b: b.policy_bytes),
+    StateMetric(
+        "lesson_number",
+        "gauge",
+        "Which lesson each environment parameter is in, from 0.",
+        ("parameter",),
+        lambda now: [((parameter,), float(number)) for parameter, number in now.lessons.items()],
+    ),
     _run("policy_subscribers", "Actors subscribed to policies.", lambda now: now.policy_subscribers),
     _run(
         "checkpoint_interval_seconds",

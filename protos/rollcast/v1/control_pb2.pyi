@@ -338,6 +338,37 @@ class Verdict(google.protobuf.message.Message):
 Global___Verdict: typing_extensions.TypeAlias = Verdict
 
 @typing.final
+class LessonStatus(google.protobuf.message.Message):
+    """Which lesson an environment parameter is in."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PARAMETER_FIELD_NUMBER: builtins.int
+    NUMBER_FIELD_NUMBER: builtins.int
+    LESSONS_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    parameter: builtins.str
+    """The parameter."""
+    number: builtins.int
+    """The lesson, from 0."""
+    lessons: builtins.int
+    """How many there are."""
+    name: builtins.str
+    """The lesson's name."""
+    def __init__(
+        self,
+        *,
+        parameter: builtins.str = ...,
+        number: builtins.int = ...,
+        lessons: builtins.int = ...,
+        name: builtins.str = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["lessons", b"lessons", "name", b"name", "number", b"number", "parameter", b"parameter"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___LessonStatus: typing_extensions.TypeAlias = LessonStatus
+
+@typing.final
 class StatusResponse(google.protobuf.message.Message):
     """The state of the run."""
 
@@ -352,6 +383,7 @@ class StatusResponse(google.protobuf.message.Message):
     LAST_ERROR_FIELD_NUMBER: builtins.int
     SERVER_VERSION_FIELD_NUMBER: builtins.int
     VERDICT_FIELD_NUMBER: builtins.int
+    LESSONS_FIELD_NUMBER: builtins.int
     run_id: builtins.str
     """The run."""
     generation: builtins.int
@@ -376,6 +408,10 @@ class StatusResponse(google.protobuf.message.Message):
     def verdict(self) -> Global___Verdict:
         """What holds the run back."""
 
+    @property
+    def lessons(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___LessonStatus]:
+        """One for each environment parameter, in the order of the run file."""
+
     def __init__(
         self,
         *,
@@ -388,10 +424,11 @@ class StatusResponse(google.protobuf.message.Message):
         last_error: builtins.str = ...,
         server_version: builtins.str = ...,
         verdict: Global___Verdict | None = ...,
+        lessons: collections.abc.Iterable[Global___LessonStatus] | None = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["verdict", b"verdict"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["actors", b"actors", "behaviors", b"behaviors", "generation", b"generation", "last_error", b"last_error", "run_id", b"run_id", "server_version", b"server_version", "state", b"state", "uptime_seconds", b"uptime_seconds", "verdict", b"verdict"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["actors", b"actors", "behaviors", b"behaviors", "generation", b"generation", "last_error", b"last_error", "lessons", b"lessons", "run_id", b"run_id", "server_version", b"server_version", "state", b"state", "uptime_seconds", b"uptime_seconds", "verdict", b"verdict"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___StatusResponse: typing_extensions.TypeAlias = StatusResponse

@@ -22,7 +22,14 @@ from .conftest import WriteRun
         ("behaviors: {A: {reward_signals: {extrinsic: {}, rnd: {}}}}", "behaviors.A.reward_signals.rnd"),
         ("behaviors: {A: {reward_signals: {}}}", "nothing would be learned"),
         ("default_settings: {self_play: {}}", "default_settings.self_play"),
-        ("behaviors: {A: }\nenvironment_parameters: {mass: 3}", "remove mass"),
+        (
+            "behaviors: {A: }\nenvironment_parameters: {größe: 3}",
+            "environment_parameters.größe: players read names in ASCII",
+        ),
+        (
+            "behaviors: {A: }\nenvironment_parameters: {mass: -1.0e+39}",
+            "-1e+39 in lesson 'mass' is more than players hold",
+        ),
     ],
 )
 def test_each_feature_that_is_not_built_is_named(write_run: WriteRun, text: str, expected: str) -> None:
@@ -34,5 +41,6 @@ def test_each_feature_that_is_not_built_is_named(write_run: WriteRun, text: str,
 
 def test_what_is_built_is_not_refused(write_run: WriteRun) -> None:
     """An ordinary run has nothing to refuse."""
-    text = "behaviors: {A: {trainer_type: ppo, threaded: true, network_settings: {normalize: true}}}"
+    text = "behaviors: {A: {trainer_type: ppo, threaded: true, network_settings: {normalize: true}}}\n"
+    text += "environment_parameters: {mass: 3, wind: {sampler_type: multirangeuniform, sampler_parameters: {}}}"
     assert unsupported(load_run_options(write_run(text)).options) == []

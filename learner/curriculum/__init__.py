@@ -1,0 +1,1 @@
+"""Environment parameters and the lessons in which they change."""

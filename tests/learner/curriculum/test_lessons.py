@@ -1,0 +1,224 @@
+"""When a lesson is over, and what then changes."""
+
+from __future__ import annotations
+
+import pytest
+from rollcast.enums import ResetMode
+
+from learner.curriculum.lessons import Lessons, no_lessons
+from tests.learner.curriculum.curricula import curriculum, parameters
+
+
+def lessons_of(**written: object) -> Lessons:
+    """Returns the lessons of a run with seed 0."""
+    return Lessons(parameters(**written), seed=0)
+
+
+def play(lessons: Lessons, *returns: float, behavior: str = "A") -> None:
+    """Finishes episodes that began with the present parameters."""
+    for value in returns:
+        lessons.add_episode(behavior, value, lessons.revision)
+
+
+def test_without_parameters_there_is_nothing_to_say() -> None:
+    """A run file without them asks nothing of actors, whatever episodes come."""
+    lessons = no_lessons()
+    play(lessons, 1.0, 2.0)
+    lessons.note_progress("A", 0.5)
+    assert (lessons.assignment(), lessons.revision, lessons.take_changes(), lessons.view()) == (None, 0, [], ())
+
+
+def test_constants_are_told_and_never_change() -> None:
+    """One lesson each; revision 1, in the run file's order."""
+    lessons = lessons_of(mass=3, gravity=9.5)
+    assignment = lessons.assignment()
+    assert assignment is not None
+    assert list(assignment.parameter_order) == ["mass", "gravity"]
+    assert (assignment.settings_revision, assignment.reset) == (1, ResetMode.NONE)
+    assert assignment.environment_parameters["gravity"].constant == 9.5
+    play(lessons, *[100.0] * 50)
+    assert (lessons.take_changes(), lessons.revision) == ([], 1)
+
+
+def test_a_lesson_is_over_when_the_mean_is_more_than_the_threshold() -> None:
+    """Strictly more; the next value is told under the next revision."""
+    lessons = lessons_of(mass=curriculum(1, 2, threshold=10, min_lesson_length=2))
+    play(lessons, 10.0, 10.0)
+    assert lessons.take_changes() == []
+    play(lessons, 10.5)
+    (change,) = lessons.take_changes()
+    assert (change.parameter, change.number, change.lessons) == ("mass", 1, 2)
+    assert (change.completed, change.lesson, change.require_reset) == ("lesson0", "lesson1", False)
+    assignment = lessons.assignment()
+    assert assignment is not None
+    assert assignment.environment_parameters["mass"].constant == 2.0
+    assert (assignment.settings_revision, lessons.since_revision) == (2, 2)
+    assert lessons.view()[0].name == "lesson1"
+
+
+def test_a_lesson_lasts_at_least_as_many_episodes_as_it_asks_for() -> None:
+    """One very good episode ends none that wants three; the buffer holds the newest three."""
+    lessons = lessons_of(mass=curriculum(1, 2, threshold=10, min_lesson_length=3))
+    play(lessons, 1000.0, 1000.0)
+    assert lessons.take_changes() == []
+    play(lessons, -5000.0, 0.0, 0.0)
+    assert lessons.take_changes() == []
+    play(lessons, 40.0)
+    assert [change.number for change in lessons.take_changes()] == [1]
+
+
+def test_a_lesson_of_no_length_looks_at_the_newest_episode() -> None:
+    """Without min_lesson_length one episode is the whole mean."""
+    lessons = lessons_of(mass=curriculum(1, 2, threshold=10))
+    play(lessons, 9.0)
+    lessons.note_progress("A", 0.9)
+    assert lessons.take_changes() == []
+    play(lessons, 11.0)
+    assert len(lessons.take_changes()) == 1
+
+
+def test_the_reward_is_smoothed_if_the_lesson_wants_it() -> None:
+    """A quarter of what it was and three quarters of what it is, from 0 on: constant 1 gives 0.75, 0.9375, 0.984."""
+    lessons = lessons_of(mass=curriculum(1, 2, threshold=0.95, signal_smoothing=True))
+    play(lessons, 1.0, 1.0)
+    assert lessons.take_changes() == []
+    play(lessons, 1.0)
+    assert len(lessons.take_changes()) == 1
+
+
+def test_it_is_looked_again_when_steps_come() -> None:
+    """The smoothed reward nears the mean while no episode ends: the measure is that of the moment."""
+    lessons = lessons_of(mass=curriculum(1, 2, threshold=0.95, signal_smoothing=True))
+    play(lessons, 1.0)
+    lessons.note_progress("A", 0.1)
+    lessons.note_progress("A", 0.2)
+    assert len(lessons.take_changes()) == 1
+
+
+def test_the_smoothed_reward_is_carried_into_the_next_lesson() -> None:
+    """Its old quarter is that of the lesson before."""
+    lessons = lessons_of(mass=curriculum(1, 2, 3, threshold=7, signal_smoothing=True))
+    play(lessons, 10.0)
+    assert len(lessons.take_changes()) == 1
+    play(lessons, 7.0)
+    assert len(lessons.take_changes()) == 1, "0.25 * 7.5 + 0.75 * 7 is more than 7, 0.75 * 7 is not"
+
+
+def test_progress_is_steps_by_max_steps() -> None:
+    """The measure progress needs no episode, is strict, and moves one lesson at a time."""
+    lessons = lessons_of(mass=curriculum(1, 2, 3, measure="progress", threshold=0.5))
+    lessons.note_progress("A", 0.5)
+    lessons.note_progress("B", 0.9)
+    assert lessons.take_changes() == []
+    lessons.note_progress("A", 0.6)
+    assert [change.number for change in lessons.take_changes()] == [1]
+    lessons.note_progress("A", 0.61)
+    assert [change.number for change in lessons.take_changes()] == [2]
+
+
+def test_episodes_of_other_revisions_do_not_count() -> None:
+    """What began before the change, what comes from an actor ahead of a learner that was set back, and what says none."""
+    lessons = lessons_of(mass=curriculum(1, 2, 3, threshold=10))
+    for revision in (0, 2, None):
+        lessons.add_episode("A", 100.0, revision)
+    assert lessons.take_changes() == []
+    play(lessons, 100.0)
+    lessons.add_episode("A", 100.0, 1)
+    assert [change.number for change in lessons.take_changes()] == [1]
+
+
+def test_a_new_lesson_empties_the_buffers_of_all_behaviors() -> None:
+    """What B has collected for its own lesson was collected under other parameters, too."""
+    lessons = lessons_of(
+        mass=curriculum(1, 2, threshold=10),
+        wind=curriculum(1, 2, behavior="B", threshold=10, min_lesson_length=2),
+    )
+    play(lessons, 100.0, behavior="B")
+    play(lessons, 100.0, behavior="A")
+    play(lessons, 100.0, behavior="B")
+    assert [change.parameter for change in lessons.take_changes()] == ["mass"]
+    play(lessons, 100.0, behavior="B")
+    assert [change.parameter for change in lessons.take_changes()] == ["wind"]
+
+
+def test_several_parameters_may_change_at_once() -> None:
+    """They look at the same episodes; the revision grows once."""
+    lessons = lessons_of(mass=curriculum(1, 2, threshold=1), wind=curriculum(5, 6, threshold=2, require_reset=True))
+    play(lessons, 3.0)
+    changes = lessons.take_changes()
+    assert [(change.parameter, change.require_reset) for change in changes] == [("mass", False), ("wind", True)]
+    assert lessons.revision == 2
+    assert dict(lessons.numbers()) == {"mass": 1, "wind": 1}
+
+
+def test_environments_are_reset_where_the_lesson_asks_for_it() -> None:
+    """The mode of the assignment is what its caller read from the changes."""
+    assignment = lessons_of(mass=3).assignment(reset=True)
+    assert assignment is not None
+    assert assignment.reset == ResetMode.NOW
+
+
+def test_the_last_lesson_has_no_end() -> None:
+    """Its criteria are ignored."""
+    last = {"name": "only", "value": 1, "completion_criteria": {"behavior": "A", "threshold": 0}}
+    lessons = lessons_of(mass={"curriculum": [last]})
+    play(lessons, 100.0)
+    assert lessons.take_changes() == []
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_return_that_is_no_number_does_not_count(value: float) -> None:
+    """It neither ends a lesson nor keeps one from ending."""
+    lessons = lessons_of(mass=curriculum(1, 2, threshold=10, min_lesson_length=2))
+    play(lessons, value, value, 20.0)
+    assert lessons.take_changes() == []
+    play(lessons, 20.0)
+    assert len(lessons.take_changes()) == 1
+
+
+def test_a_restart_goes_on_in_the_same_lesson() -> None:
+    """Number, revision, smoothed reward and episodes are those before."""
+    written = {"mass": curriculum(1, 2, 3, threshold=10, min_lesson_length=2, signal_smoothing=True)}
+    before = lessons_of(**written)
+    play(before, 20.0, 20.0, 12.0)
+    after = lessons_of(**written)
+    after.load(before.state())
+    assert after.state() == before.state()
+    assert (after.numbers()["mass"], after.revision, after.since_revision) == (1, 2, 2)
+    play(after, 12.0)
+    play(before, 12.0)
+    assert after.state() == before.state()
+
+
+def test_another_run_file_is_another_revision() -> None:
+    """Actors that lived through the restart must be told; a lesson that is gone becomes the last one."""
+    before = lessons_of(mass=curriculum(1, 2, 3, threshold=10))
+    play(before, 20.0)
+    play(before, 20.0)
+    after = lessons_of(mass=curriculum(1, 7, threshold=10), wind=3)
+    after.load(before.state())
+    assert dict(after.numbers()) == {"mass": 1, "wind": 0}
+    assert after.revision == after.since_revision == before.revision + 1
+
+
+def test_the_status_file_may_be_ahead() -> None:
+    """Other numbers than the run state's begin anew under a new revision; the same ones change nothing."""
+    lessons = lessons_of(mass=curriculum(1, 2, 3, threshold=10))
+    lessons.set_numbers({"mass": 0, "gone": 5})
+    assert lessons.revision == 1
+    lessons.set_numbers({"mass": 99})
+    assert (lessons.numbers()["mass"], lessons.revision, lessons.since_revision) == (2, 2, 2)
+    assert lessons.take_changes() == []
+
+
+@pytest.mark.parametrize("state", [{"numbers": 3}, {"numbers": {"mass": "x"}}, {"numbers": {}}])
+def test_a_state_that_is_none_is_told(state: dict[str, object]) -> None:
+    """It raises what a damaged run state raises, and nothing else."""
+    with pytest.raises((AttributeError, KeyError, TypeError, ValueError)):
+        lessons_of(mass=3).load(state)
+
+
+def test_behaviors_that_nobody_trains_are_found() -> None:
+    """Those that an ending lesson waits for."""
+    lessons = lessons_of(mass=curriculum(1, 2), wind=curriculum(1, 2, behavior="Typo"))
+    assert lessons.unknown_behaviors(["A", "C"]) == ["Typo"]

@@ -15,6 +15,7 @@ import structlog
 from communicator_objects.unity_message_pb2 import UnityMessageProto, UnityOutputProto
 from google.protobuf.message import DecodeError
 
+from actor_client.notices import Notices
 from actor_client.unity import handshake
 from actor_client.unity.counts import ConversationCounts
 from actor_client.unity.faults import BadPlayerData
@@ -23,6 +24,10 @@ from actor_client.unity.mailbox import Kind, Mailbox, Post
 from actor_client.unity.server import MAX_REPLY_BYTES
 
 _FAREWELL: Final = handshake.farewell().SerializeToString()
+
+
+class _StrayCall(Exception):  # noqa: N818 - it may be nobody's fault
+    """A call that does not belong to the conversation; the text says what it brought."""
 
 
 class Phase(enum.Enum):
@@ -85,24 +90,24 @@ class Conversation:
         self._pending: Post | None = None
         self._pending_since = 0.0
         self._ended = False
+        self._notices = Notices()
         self._log = structlog.get_logger()
 
     def exchange(self, request: bytes) -> bytes:
         """Returns the answer to a message; blocks until there is one. Whatever comes, it raises nothing."""
         try:
             message = UnityMessageProto.FromString(request)
+        except DecodeError:
+            return self._turn_away(f"{len(request)} bytes that are no message of ML-Agents")
+        try:
             post = self._admitted(message)
             if post is None:
                 return _FAREWELL
-            if post.kind is Kind.STEP:
-                if self.reader is None:
-                    raise BadPlayerData(f"player {self.worker} reports agents before it was greeted")
-                post.content = self.reader.read(message.unity_output)
-        except DecodeError:
-            return self.refuse(
-                f"player {self.worker} sent {len(request)} bytes that are no message of ML-Agents; does something else "
-                "call this port?"
-            )
+            reader = self.reader
+            if post.kind is Kind.STEP and reader is not None:
+                post.content = reader.read(message.unity_output)
+        except _StrayCall as error:
+            return self._turn_away(str(error))
         except BadPlayerData as error:
             return self.refuse(str(error))
         except Exception:  # noqa: BLE001 - logged with its traceback; the other players go on
@@ -137,7 +142,8 @@ class Conversation:
         """Returns the post that a message becomes; None if the answer is the end.
 
         Raises:
-            BadPlayerData: The message does not belong here, or its version is not ours.
+            BadPlayerData: The player's version is not ours.
+            _StrayCall: The message is not the player's, or the player's and not the next one.
         """
         output = message.unity_output
         has_agents = output.HasField("rl_output")
@@ -145,28 +151,26 @@ class Conversation:
         with self._lock:
             if self._ended:
                 return None
+            if not message.HasField("header"):
+                raise _StrayCall("a message without a header")
             if message.header.status != OK_STATUS:
                 self._leave("player_left")
                 return None
             if is_hello:
-                if self.phase in {Phase.GREETED, Phase.RUNNING}:
-                    self._leave("player_began_again")
+                self._leave("player_began_again")
                 self.fault = ""
                 if fault := handshake.fault(self.worker, output.rl_initialization_output):
                     raise BadPlayerData(fault)
                 self.phase = Phase.GREETED
                 return self._pend(Post(Kind.HELLO, self, output.rl_initialization_output))
             if self._pending is not None:
-                raise BadPlayerData(f"player {self.worker} called again before it was answered")
+                raise _StrayCall("a message before the last one was answered")
             if self.phase is Phase.GREETED and not has_agents:
                 self.phase = Phase.RUNNING
                 return self._pend(Post(Kind.READY, self))
             if self.phase is Phase.RUNNING and has_agents:
                 return self._pend(Post(Kind.STEP, self))
-            raise BadPlayerData(
-                f"player {self.worker} sent a message that does not belong here ({self.phase.name.lower()}): it was "
-                "started before this gateway; start the player again"
-            )
+            raise _StrayCall("a message that does not come next; was the player started before this gateway?")
 
     def _pend(self, post: Post) -> Post:
         now = self._clock()
@@ -194,8 +198,16 @@ class Conversation:
             "fewer agents in one player, or shorter messages of side channels"
         )
 
+    def _turn_away(self, what: str) -> bytes:
+        """Ends one call, whose caller may not be the player: the conversation goes on."""
+        if (left_out := self._notices.due("stray")) is not None:
+            self._log.warning("stray_call", worker=self.worker, what=what, answer="400", left_out=left_out)
+        return _FAREWELL
+
     def _leave(self, event: str) -> None:
         """Ends what there was of a conversation. Called under the lock."""
+        if self.phase not in {Phase.GREETED, Phase.RUNNING}:
+            return
         self._end(Phase.CLOSED)
         self._log.info(event, worker=self.worker)
         self._mailbox.put(Post(Kind.LEFT, self))

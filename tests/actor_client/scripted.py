@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 import grpc
@@ -39,6 +40,8 @@ class ScriptedLearner:
         fail_open: errors for the next calls of OpenSession, first to last.
         fail_declare: errors for the next calls of DeclareBehavior.
         behaviors: names that the run file has; empty = any.
+        assignment: what every opening asks for.
+        engine: settings for game engines, told at every opening.
         lease_seconds: of every session.
         report_seconds: how often renewals are asked for; 0 leaves it to the lease.
         steps_through: credit in steps that every message grants.
@@ -60,6 +63,8 @@ class ScriptedLearner:
         self.generation = 1
         self.run_id = "run"
         self.behaviors: tuple[str, ...] = ()
+        self.assignment = policy_pb2.Assignment()
+        self.engine = session_pb2.EngineSettings()
         self.lease_seconds = 30.0
         self.report_seconds = 0.0
         self.time_horizon = 64
@@ -192,10 +197,33 @@ class ScriptedLearner:
         drain = trajectory_pb2.Drain(final=final, retry_after_ms=retry_after_ms, message="as the test says")
         self.tell(trajectory_pb2.UploadResponse(drain=drain))
 
-    def publish(self, behavior: str, version: int, *, payload: bytes | None = None, corrupt: bool = False) -> None:
+    def assign(self, assignment: policy_pb2.Assignment) -> None:
+        """Asks all actors for something, and those that come."""
+        self.assignment = assignment
+
+        async def put() -> None:
+            for queue in self.subscribers.values():
+                queue.put_nowait(policy_pb2.SubscribeResponse(assignment=assignment))
+
+        self.run(put())
+
+    def publish(
+        self,
+        behavior: str,
+        version: int,
+        *,
+        payload: bytes | None = None,
+        corrupt: bool = False,
+        described: PolicyDescription | None = None,
+    ) -> None:
         """Broadcasts a policy; a corrupt one has other bytes than its header says."""
         payload = payload if payload is not None else f"{behavior} {version}".encode()
-        description = policy_description(behavior, self.indices[behavior], self.generation, version)
+        description = replace(
+            described or policy_description(behavior, 0, 0, 0),
+            behavior_index=self.indices[behavior],
+            generation=self.generation,
+            version=version,
+        )
         header = describe_payload(description, payload)
         sent = bytes(len(payload)) if corrupt else payload
         messages = [policy_pb2.SubscribeResponse(header=header.to_message())]

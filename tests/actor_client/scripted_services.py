@@ -74,6 +74,8 @@ class Sessions(session_pb2_grpc.SessionServiceServicer):
             next_sequence=session.acked_through + 1,
             behaviors=learner.behaviors,
             column_encodings=["zstd"],
+            assignment=learner.assignment,
+            engine_settings=learner.engine,
         )
 
     async def DeclareBehavior(

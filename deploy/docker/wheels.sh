@@ -1,7 +1,7 @@
 #!/bin/sh
 # Fills deploy/docker/wheels with all that both images install, so that they build without a network:
 #
-#   deploy/docker/wheels.sh [EXTRAS]          (default: learner,actor,gym)
+#   deploy/docker/wheels.sh [EXTRAS]          (default: learner,actor,gym,unity)
 #
 # PYTHON       the Python to fetch for, of the version that the images have (3.11) and with pip;
 #              default: the one of .venv if there is one, else python3
@@ -18,7 +18,7 @@ version="$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
 
 wanted="$(mktemp)"
 trap 'rm -f "$wanted"' EXIT
-"$PYTHON" deploy/docker/requirements.py pyproject.toml "${1:-learner,actor,gym}" >"$wanted"
+"$PYTHON" deploy/docker/requirements.py pyproject.toml "${1:-learner,actor,gym,unity}" >"$wanted"
 "$PYTHON" -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' >>"$wanted"
 
 rm -f "$folder"/*.whl

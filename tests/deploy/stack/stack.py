@@ -22,15 +22,17 @@ class Stack:
 
     Args:
         clone: the folder with docker-compose.yml.
+        project: what its containers, networks and volumes are named after.
+        environment: more of what docker-compose.yml reads.
     """
 
-    def __init__(self, clone: Path) -> None:
+    def __init__(self, clone: Path, project: str = PROJECT, **environment: str) -> None:
         self.clone = clone
         self.offline = clone / "offline.yml"
         self.offline.write_text(OFFLINE)
         self.learner_port, self.http_port, self.prometheus_port = free_port(), free_port(), free_port()
         self.environment = {
-            "COMPOSE_PROJECT_NAME": PROJECT,
+            "COMPOSE_PROJECT_NAME": project,
             "DOCKER_BUILDKIT": "0",
             "PYTHON_IMAGE": images.BASE,
             "ROLLCAST_LEARNER_IMAGE": images.LEARNER,
@@ -39,6 +41,7 @@ class Stack:
             "ROLLCAST_PORT": str(self.learner_port),
             "ROLLCAST_HTTP_PORT": str(self.http_port),
             "PROMETHEUS_PORT": str(self.prometheus_port),
+            **environment,
         }
 
     def compose(self, *arguments: str | Path, timeout_seconds: float = 300.0) -> str:

@@ -17,14 +17,14 @@ MAX_ACTOR_BYTES = 400_000_000
 
 @pytest.mark.parametrize("overlays", [(), ("deploy/compose/gpu.yml",)])
 def test_the_compose_files_are_accepted(built: Stack, overlays: tuple[str, ...]) -> None:
-    """docker-compose 1.29 reads them, alone and with each overlay, and finds the four services."""
+    """docker-compose 1.29 reads them, alone and with each overlay, and finds the five services."""
     files = [word for name in ("docker-compose.yml", *overlays) for word in ("-f", name)]
     found = yaml.safe_load(built.compose(*files, "config"))
-    assert set(found["services"]) == {"learner", "actor", "prometheus", "grafana"}
+    assert set(found["services"]) == {"learner", "actor", "unity", "prometheus", "grafana"}
 
 
 def test_every_service_is_locked_down(built: Stack) -> None:
-    """Numeric users other than root, read-only roots, no capabilities, health checks, time to end, for all four."""
+    """Numeric users other than root, read-only roots, no capabilities, health checks, time to end, for all five."""
     for name, service in yaml.safe_load(built.compose("config"))["services"].items():
         user = service["user"].split(":")[0]
         assert user.isdecimal(), name

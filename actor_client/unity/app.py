@@ -151,7 +151,14 @@ class UnityActor:
             PlayerProcess(worker, first + worker, launch, shows_output=self._settings.log_level == "debug")
             for worker in range(len(conversations))
         )
-        supervisor = PlayerSupervisor(self._processes, conversations, rules, gateway, on_failure=self._fail)
+        supervisor = PlayerSupervisor(
+            self._processes,
+            conversations,
+            rules,
+            gateway,
+            on_failure=self._fail,
+            is_over=lambda: self._link.stopping,
+        )
         try:
             supervisor.start()
             yield

@@ -53,6 +53,7 @@ class PlayerSupervisor:
         rules: Time-out and restarts.
         gateway: Hears of failures.
         on_failure: Called once with the error that ends the actor, in the supervisor's thread.
+        is_over: Whether the actor ends: then players that end are no failures.
         clock: Monotonic seconds; the conversations have the same.
 
     Attributes:
@@ -67,6 +68,7 @@ class PlayerSupervisor:
         gateway: Loser,
         *,
         on_failure: Callable[[ActorError], None],
+        is_over: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.restarts = 0
@@ -76,6 +78,7 @@ class PlayerSupervisor:
         self._quotas = [rules.quota() for _ in players]
         self._gateway = gateway
         self._on_failure = on_failure
+        self._is_over = is_over
         self._clock = clock
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, name="rollcast-players", daemon=True)
@@ -109,7 +112,7 @@ class PlayerSupervisor:
             looked = now
             for index, each in enumerate(self._watched):
                 fault = each.fault()
-                if fault is not None and not self._stopping.is_set():
+                if fault is not None and not self._stopping.is_set() and not self._is_over():
                     try:
                         self._begin_again(index, fault)
                     except ActorError as error:

@@ -13,6 +13,7 @@ from rollcast.specs import BehaviorSpec
 
 from learner.device.batches import Minibatches
 from learner.device.buffer import Plan
+from learner.ingest.queue import QueuedChunk
 from learner.networks.policy import PolicyNetwork
 from learner.networks.value import ActorCritic, build_critic
 from learner.observe.metrics import LossNumbers
@@ -52,6 +53,7 @@ class PPOTrainer(RLTrainer):
         self._shuffle = torch.Generator(context.device).manual_seed(context.seed)
         self._disagreements = Throttle()
         super().__init__(context)
+        self._is_told_of_groups = False
         hyper, steps = self.hyperparameters, self.get_max_steps
         self._learning_rate = ScheduledValue(
             hyper.learning_rate_schedule, hyper.learning_rate, LEARNING_RATE_FLOOR, steps
@@ -136,6 +138,18 @@ class PPOTrainer(RLTrainer):
         self.stats_reporter.add_stat("Policy/Epsilon", coefficients.epsilon)
         self.stats_reporter.add_stat("Policy/Beta", coefficients.beta)
         return taken
+
+    def _process_trajectory(self, item: QueuedChunk) -> None:
+        """Takes over one chunk, and says once that group rewards are not what this algorithm was made for."""
+        group_rewards = item.chunk.columns.get("group_reward")
+        if not self._is_told_of_groups and group_rewards is not None and group_rewards.any():
+            self._is_told_of_groups = True
+            log.warning(
+                "group_rewards",
+                behavior=self.brain_name,
+                note="ppo adds each agent's group rewards to its own and gives no credit among group mates",
+            )
+        super()._process_trajectory(item)
 
     def _coefficients(self) -> PPOCoefficients:
         """Sets the learning rate of the present step and returns the other scheduled values."""

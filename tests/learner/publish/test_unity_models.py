@@ -1,0 +1,166 @@
+"""The model that a training leaves for Unity: what ML-Agents' packages look for, and what the policy does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as untyped_runtime
+import pytest
+import torch
+from rollcast.specs import BehaviorSpec
+
+from learner.checkpoints.runfolder import open_run_folder
+from learner.checkpoints.store import CheckpointStore
+from learner.networks.policy import PolicyNetwork
+from learner.publish.unity import render_unity
+from learner.settings.network import NetworkSettings
+from learner.trainers.ppo.trainer import PPOTrainer
+from tests.learner.publish.unity_behaviors import TRAINED, examples
+from tests.learner.trainers.started import feed, make
+from tests.learner.trainers.synthetic import SyntheticActor
+
+onnxruntime: Any = untyped_runtime  # it has no types
+FLOAT, INT64 = "tensor(float)", "tensor(int64)"
+ROWS = 4000
+
+
+def described(items: Any) -> list[tuple[str, str, list[Any]]]:
+    """Name, type and shape of each input or output, in order."""
+    return [(item.name, item.type, item.shape) for item in items]
+
+
+def expected(spec: BehaviorSpec) -> tuple[list[Any], list[Any]]:
+    """The inputs and outputs that the format has for a behavior without memory."""
+    axes, branches = spec.action.continuous_size, list(spec.action.discrete_branches)
+    inputs = [(f"obs_{place}", FLOAT, ["batch", *each.shape]) for place, each in enumerate(spec.observations)]
+    outputs: list[Any] = [("version_number", FLOAT, [1]), ("memory_size", FLOAT, [1])]
+    if axes:
+        outputs.append(("continuous_actions", FLOAT, ["batch", axes]))
+        outputs.append(("continuous_action_output_shape", FLOAT, [1]))
+        outputs.append(("deterministic_continuous_actions", FLOAT, ["batch", axes]))
+    if branches:
+        inputs.append(("action_masks", FLOAT, ["batch", sum(branches)]))
+        outputs.append(("discrete_actions", INT64, ["batch", len(branches)]))
+        outputs.append(("discrete_action_output_shape", FLOAT, [1, len(branches)]))
+        outputs.append(("deterministic_discrete_actions", INT64, ["batch", len(branches)]))
+    return inputs, outputs
+
+
+def constants(spec: BehaviorSpec) -> dict[str, Any]:
+    """The outputs that do not depend on the inputs."""
+    found: dict[str, Any] = {"version_number": [3.0], "memory_size": [0.0]}
+    if spec.action.continuous_size:
+        found["continuous_action_output_shape"] = [float(spec.action.continuous_size)]
+    if spec.action.discrete_branches:
+        found["discrete_action_output_shape"] = [[float(size) for size in spec.action.discrete_branches]]
+    return found
+
+
+def run(session: Any, feed_of: dict[str, Any]) -> dict[str, Any]:
+    """Runs a model; its outputs by name."""
+    names = [item.name for item in session.get_outputs()]
+    return dict(zip(names, session.run(names, feed_of), strict=True))
+
+
+@pytest.mark.parametrize("spec", examples().values(), ids=examples())
+def test_the_models_of_the_example_scenes(spec: BehaviorSpec) -> None:
+    """Exactly the inputs, outputs, types and constants that the packages read; opset 9, IR version 4 to 6."""
+    payload = render_unity(PolicyNetwork(spec, NetworkSettings(hidden_units=8)))
+    session = onnxruntime.InferenceSession(payload)
+    inputs, outputs = expected(spec)
+    assert described(session.get_inputs()) == inputs
+    assert described(session.get_outputs()) == outputs
+    zeros = {name: np.zeros([2, *shape[1:]], np.float32) for name, _, shape in inputs}
+    if spec.action.discrete_branches:
+        zeros["action_masks"] += 1.0
+    found = run(session, zeros)
+    assert {name: found[name].tolist() for name in constants(spec)} == constants(spec)
+    model = onnx.load_model_from_string(payload)
+    assert [(item.domain, item.version) for item in model.opset_import] == [("", 9)]
+    assert 4 <= model.ir_version <= 6
+
+
+@pytest.fixture(scope="module", params=TRAINED)
+def left_behind(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[PPOTrainer, Any]:
+    """A trainer after two updates, and the final model that its run leaves."""
+    spec = TRAINED[request.param]
+    bench, trainer = make(spec, network={"goal_conditioning_type": "none"})
+    feed(bench, SyntheticActor(bench), 2, trainer)
+    with open_run_folder(tmp_path_factory.mktemp("results"), "run") as folder:
+        store = CheckpointStore(folder)
+        store.save_behavior(
+            spec.name, step=7, state=trainer.state_dict(), reward=None, keep_checkpoints=5, export=trainer.export_model
+        )
+        model = store.finish_behavior(spec.name)
+        assert model == folder.path / f"{spec.name}.onnx"
+    return trainer, onnxruntime.InferenceSession(model)
+
+
+def seen(spec: BehaviorSpec, rows: int, *, alike: bool = False) -> tuple[list[torch.Tensor], dict[str, Any]]:
+    """The same observations as they travel and as Unity gives them: floats, pictures from 0 to 1."""
+    rng = np.random.default_rng(4)
+    wire, given = [], {}
+    for place, observation in enumerate(spec.observations):
+        shape = (1 if alike else rows, *observation.shape)
+        if observation.dtype == np.uint8:
+            values = rng.integers(0, 256, shape).astype(np.uint8)
+        else:
+            values = rng.normal(1.0, 2.0, shape).astype(np.float32)
+        values = np.repeat(values, rows, 0) if alike else values
+        wire.append(torch.from_numpy(values))
+        given[f"obs_{place}"] = (values / (observation.scale or 1.0)).astype(np.float32)
+    return wire, given
+
+
+def masks_for(spec: BehaviorSpec, rows: int) -> tuple[torch.Tensor | None, dict[str, Any]]:
+    """Masks that forbid the first choice of each branch."""
+    if not spec.action.discrete_branches:
+        return None, {}
+    masks = np.ones((rows, spec.action.mask_size), np.float32)
+    masks[:, np.cumsum([0, *spec.action.discrete_branches[:-1]])] = 0.0
+    return torch.from_numpy(masks), {"action_masks": masks}
+
+
+def test_a_trained_policy_acts_alike(left_behind: tuple[PPOTrainer, Any]) -> None:
+    """What is deterministic is the policy's mean, clipped to 3 and divided by it, and its most likely choices."""
+    trainer, session = left_behind
+    spec = trainer.policy.spec
+    inputs, outputs = expected(spec)
+    assert described(session.get_inputs()) == inputs
+    assert described(session.get_outputs()) == outputs
+    wire, given = seen(spec, 64)
+    masks, masked = masks_for(spec, 64)
+    with torch.no_grad():
+        mean, _, logits, _ = trainer.policy(wire, masks)
+    found = run(session, {**given, **masked})
+    assert {name: found[name].tolist() for name in constants(spec)} == constants(spec)
+    if mean is not None:
+        own = (mean.clamp(-3.0, 3.0) / 3.0).numpy()
+        np.testing.assert_allclose(found["deterministic_continuous_actions"], own, atol=1e-5)
+    if logits is not None:
+        modes = [part.argmax(1) for part in torch.split(logits, list(spec.action.discrete_branches), 1)]
+        assert found["deterministic_discrete_actions"].tolist() == torch.stack(modes, 1).tolist()
+
+
+def test_a_trained_policy_draws_alike(left_behind: tuple[PPOTrainer, Any]) -> None:
+    """What is drawn in the graph has the policy's own distribution, and no forbidden choice."""
+    trainer, session = left_behind
+    spec = trainer.policy.spec
+    wire, given = seen(spec, ROWS, alike=True)
+    masks, masked = masks_for(spec, ROWS)
+    with torch.no_grad():
+        mean, log_std, logits, _ = trainer.policy(wire, masks)
+    found = run(session, {**given, **masked})
+    if mean is not None and log_std is not None:
+        noise = torch.randn(mean.shape, generator=torch.Generator().manual_seed(1))
+        own = ((mean + log_std.exp() * noise).clamp(-3.0, 3.0) / 3.0).detach().numpy()
+        np.testing.assert_allclose(found["continuous_actions"].mean(0), own.mean(0), atol=0.05)
+        np.testing.assert_allclose(found["continuous_actions"].std(0), own.std(0), atol=0.05)
+    if logits is not None:
+        parts = torch.split(logits[0].exp(), list(spec.action.discrete_branches))
+        for drawn, probabilities in zip(found["discrete_actions"].T, parts, strict=True):
+            share = np.bincount(drawn, minlength=len(probabilities)) / ROWS
+            np.testing.assert_allclose(share, probabilities.numpy(), atol=0.05)
+            assert share[0] == 0.0

@@ -1,0 +1,212 @@
+"""A gateway on real ports, a learner that does what a test tells it, and players that say what a test wants."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, Self
+
+import grpc
+from communicator_objects.agent_pb2 import AgentInfoProto
+from communicator_objects.behavior_pb2 import ActionSpecProto, BrainParametersProto
+from communicator_objects.unity_message_pb2 import UnityMessageProto, UnityRLInputProto
+from rollcast.specs import BehaviorSpec
+
+from actor_client.connection.link import LearnerLink
+from actor_client.policy.runner import Policy
+from actor_client.unity.channels.hub import SideChannels
+from actor_client.unity.conversation import Conversation
+from actor_client.unity.gateway import Gateway, GatewaySettings
+from actor_client.unity.mailbox import Mailbox
+from actor_client.unity.server import PlayerServer
+from tests.actor_client.scripted import DEAD_SECONDS, ScriptedLearner
+from tests.actor_client.unity.agents import agent, floats
+from tests.actor_client.unity.policies import described, flat_policy
+
+MAX_MESSAGE_BYTES = 64 << 20
+METHOD = "/communicator_objects.UnityToExternalProto/Exchange"
+
+
+class Caller:
+    """A player in slow motion: it says what it is told to."""
+
+    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        options = [("grpc.max_send_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
+        self._channel = grpc.insecure_channel(address, options=options)
+        self._call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(METHOD)
+        self._threads = ThreadPoolExecutor(2)
+        self._announced: set[str] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._channel.close()
+        self._threads.shutdown(wait=True)
+
+    def raw(self, request: bytes) -> UnityMessageProto:
+        """Sends bytes and waits for the answer."""
+        return UnityMessageProto.FromString(self._call(request, timeout=DEAD_SECONDS))
+
+    def send(self, message: UnityMessageProto) -> UnityMessageProto:
+        """Sends a message and waits for the answer."""
+        return self.raw(message.SerializeToString())
+
+    def soon(self, message: UnityMessageProto) -> Future[UnityMessageProto]:
+        """Sends a message; the answer comes when it comes."""
+        return self._threads.submit(self.send, message)
+
+    def greet(self, version: str = "1.5.0", package: str = "3.0.0") -> UnityMessageProto:
+        """The first exchange."""
+        return self.send(hello(version, package))
+
+    def begin(self) -> UnityRLInputProto:
+        """The first two exchanges; returns what the second is answered with."""
+        assert self.greet().header.status == 200
+        return self.send(ready()).unity_input.rl_input
+
+    def step(self, **agents: Sequence[AgentInfoProto]) -> UnityRLInputProto:
+        """Reports agents by behavior; a behavior is told of when it comes first."""
+        return self.send(self.report(agents)).unity_input.rl_input
+
+    def report(self, agents: Mapping[str, Sequence[AgentInfoProto]], side_channel: bytes = b"") -> UnityMessageProto:
+        """The message that reports agents; `Name` stands for `Name?team=0`, `Name_1` for `Name?team=1`."""
+        message = ready()
+        message.unity_output.rl_output.side_channel = side_channel
+        for name, infos in agents.items():
+            behavior_id = id_of(name)
+            message.unity_output.rl_output.agentInfos[behavior_id].value.extend(infos)
+            if behavior_id not in self._announced:
+                self._announced.add(behavior_id)
+                message.unity_output.rl_initialization_output.brain_parameters.append(brain(behavior_id))
+        return message
+
+
+def id_of(name: str) -> str:
+    """`Ball_1` is team 1 of `Ball`."""
+    behavior, _, team = name.partition("_")
+    return f"{behavior}?team={team or 0}"
+
+
+def hello(version: str = "1.5.0", package: str = "3.0.0") -> UnityMessageProto:
+    """A player's first message."""
+    message = ready()
+    told = message.unity_output.rl_initialization_output
+    told.name, told.communication_version, told.package_version = "AcademySingleton", version, package
+    told.capabilities.baseRLCapabilities = True
+    return message
+
+
+def ready() -> UnityMessageProto:
+    """A player's second message, and the beginning of all others."""
+    message = UnityMessageProto()
+    message.header.status = 200
+    return message
+
+
+def brain(behavior_id: str) -> BrainParametersProto:
+    """A behavior with one branch of two choices."""
+    actions = ActionSpecProto(num_discrete_actions=1, discrete_branch_sizes=[2])
+    return BrainParametersProto(brain_name=behavior_id, is_training=True, action_spec=actions)
+
+
+def ball(identity: int = 0, *, reward: float = 0.0, value: float = 0.0, **fields: Any) -> AgentInfoProto:
+    """An agent that sees one number."""
+    return agent(floats([value]), id=identity, reward=reward, **fields)
+
+
+class Served:
+    """A gateway at work.
+
+    Attributes:
+        learner: Whom it works for.
+        link: Its connection.
+        gateway: The gateway.
+        conversations: With its players.
+        ports: Where they call.
+    """
+
+    def __init__(
+        self,
+        learner: ScriptedLearner,
+        link: LearnerLink,
+        gateway: Gateway,
+        conversations: Sequence[Conversation],
+        ports: Sequence[int],
+    ) -> None:
+        self.learner = learner
+        self.link = link
+        self.gateway = gateway
+        self.conversations = conversations
+        self.ports = ports
+
+    def player(self, worker: int = 0) -> Caller:
+        """A player that has not called yet."""
+        return Caller(self.ports[worker])
+
+    def publish(self, behavior: str = "Ball", version: int = 0, **outputs: Sequence[float]) -> None:
+        """Broadcasts a policy, once the behavior is declared."""
+        spec = self.declared(behavior)
+        self.learner.publish(behavior, version, payload=flat_policy(spec, **outputs), described=described(spec))
+
+    def declared(self, behavior: str = "Ball") -> BehaviorSpec:
+        """What the behavior was declared as."""
+        self.learner.wait_until(lambda: behavior in self.link.books())
+        requests = [each for each in self.learner.declared if each.spec.name == behavior]
+        return BehaviorSpec.from_message(requests[-1].spec)
+
+    def rows(self, behavior: str = "Ball") -> int:
+        """Steps that the learner has taken."""
+        index = self.learner.indices[behavior]
+        return sum(chunk.rows for chunk in self.learner.chunks if chunk.behavior_index == index)
+
+    def books(self, behavior: str = "Ball") -> Any:
+        """What became of the steps."""
+        view = self.link.books()[behavior]
+        assert view.balanced, view
+        return view
+
+
+@contextmanager
+def serving(
+    learner: ScriptedLearner,
+    players: int = 1,
+    *,
+    num_areas: int = 1,
+    channels: Callable[[int], SideChannels] | None = None,
+    max_message_bytes: int = MAX_MESSAGE_BYTES,
+) -> Iterator[Served]:
+    """A gateway with ports of its own; at the end its books must balance and nothing may wait."""
+    mailbox = Mailbox()
+    conversations = [Conversation(worker, mailbox) for worker in range(players)]
+    servers = [PlayerServer(each.worker, ["127.0.0.1"], 0, each, max_message_bytes) for each in conversations]
+    for server in servers:
+        server.start()
+    link = LearnerLink(learner.address, actor_name="gateway", load=Policy.load, client_version="test")
+    link.start()
+    run_info = link.open(DEAD_SECONDS)
+    gateway = Gateway(
+        link,
+        run_info,
+        mailbox,
+        conversations,
+        GatewaySettings(run_info.engine_settings, num_areas),
+        channels=channels or (lambda worker: SideChannels(worker, first_of_run=worker == 0)),
+    )
+    thread = threading.Thread(target=gateway.run, name="gateway")
+    thread.start()
+    served = Served(learner, link, gateway, conversations, [server.port for server in servers])
+    try:
+        yield served
+    finally:
+        link.request_stop("the test is over")
+        thread.join(DEAD_SECONDS)
+        link.close()
+        for server in servers:
+            server.stop(1.0)
+    assert not thread.is_alive()
+    for view in link.books().values():
+        assert view.balanced, view

@@ -13,6 +13,8 @@ from actor_client.rollout.agents.statistics import WaitingStats
 from actor_client.rollout.chunks import OTHER_COLUMNS, SEGMENT_COLUMN_BYTES, ChunkBuilder
 from actor_client.rollout.link import BehaviorLink
 
+MAX_STATS_AGE_SECONDS: Final = 1.0
+"""Statistics wait no longer for a chunk that takes them along."""
 _GROUP_COLUMN_BYTES: Final = 8 + 8 + 1
 """group, group_episode, group_end."""
 _MORE_COLUMNS: Final = 6
@@ -93,6 +95,8 @@ class Outbox:
 
     def is_due(self, now: float) -> bool:
         """Whether what waits is enough, or old enough, to be sent."""
+        if self.stats and now - self.stats.since_seconds >= MAX_STATS_AGE_SECONDS:
+            return True
         if not (self._bundles or self._records):
             return False
         limits = self._link.limits
@@ -103,22 +107,27 @@ class Outbox:
             or now - self._since_seconds >= limits.max_chunk_age_seconds
         )
 
-    def flush(self, generation: int, agents: int, now: float) -> None:
+    def flush(self, generation: int | None, agents: int, now: float) -> None:
         """Sends everything that waits.
 
         Args:
-            generation: Of the policies that acted.
+            generation: Of the policies that acted; None = there was none yet, and only statistics can wait.
             agents: Agents that act at present.
             now: Monotonic seconds.
         """
-        bundles, records = self._take()
-        if not (bundles or records):
+        if generation is None:
             return
-        segments = join(bundles, self._pool.seen)
-        episodes = AgentEpisodes(records, self._spec.grouped) if records else None
-        for chunk in self._builder.build(self._pool, segments, episodes, generation=generation, now=now):
-            self._send(chunk, agents)
-        self._give_back(bundles)
+        bundles, records = self._take()
+        if bundles or records:
+            segments = join(bundles, self._pool.seen)
+            episodes = AgentEpisodes(records, self._spec.grouped) if records else None
+            for chunk in self._builder.build(self._pool, segments, episodes, generation=generation, now=now):
+                self._send(chunk, agents)
+            self._give_back(bundles)
+        while self.stats:  # nothing else is to be sent, or left them room
+            link = self._link
+            alone = Chunk(generation=generation, behavior_index=link.behavior_index, team=link.team)
+            self._send(alone, agents)
 
     def _send(self, chunk: Chunk, agents: int) -> None:
         chunk.agents = agents

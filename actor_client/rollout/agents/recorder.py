@@ -264,8 +264,8 @@ class AgentRecorder:
         self.flush()
 
     def flush(self) -> None:
-        """Sends all closed segments and the episodes that ended with them."""
-        self._outbox.flush(self._generation or 0, self.agents, self._clock())
+        """Sends all closed segments, the episodes that ended with them, and statistics."""
+        self._outbox.flush(self._generation, self.agents, self._clock())
 
     def poll(self) -> None:
         """Sends what is old enough; to be called now and then while nobody shows up."""
@@ -279,7 +279,7 @@ class AgentRecorder:
             env: Number of the environment that reported them.
             records: Key, value, and how values of the key are put together.
         """
-        self._outbox.stats.add(env, records)
+        self._outbox.stats.add(env, records, self._clock())
 
     def _all(self) -> Iterator[Agent]:
         return chain.from_iterable(known.values() for known in self._agents.values())

@@ -25,24 +25,32 @@ _log = structlog.get_logger(__name__)
 
 
 class WaitingStats:
-    """Records that wait for a chunk."""
+    """Records that wait for a chunk.
 
-    __slots__ = ("_notices", "_records")
+    Attributes:
+        since_seconds: When the oldest came, in monotonic seconds; meaningless without records.
+    """
+
+    __slots__ = ("_notices", "_records", "since_seconds")
 
     def __init__(self) -> None:
         self._records: deque[tuple[str, StatAggregation, int, float]] = deque(maxlen=MAX_WAITING_RECORDS)
         self._notices = Notices()
+        self.since_seconds = 0.0
 
     def __len__(self) -> int:
         return len(self._records)
 
-    def add(self, env: int, records: Iterable[tuple[str, float, StatAggregation]]) -> None:
+    def add(self, env: int, records: Iterable[tuple[str, float, StatAggregation]], now: float) -> None:
         """Takes over records; those whose keys the learner would refuse are left out with a warning.
 
         Args:
             env: Number of the environment.
             records: Key, value and how values of the key are put together.
+            now: Monotonic seconds.
         """
+        if not self._records:
+            self.since_seconds = now
         for key, value, aggregation in records:
             if not 1 <= len(key) <= limits.MAX_STAT_KEY_LENGTH or not key.isprintable():
                 self._say(
@@ -58,7 +66,7 @@ class WaitingStats:
             _log.warning(event, **values, left_out=left_out)
 
     def board(self, chunk: Chunk, max_chunk_bytes: int) -> None:
-        """Adds as many records to a chunk as it has room for."""
+        """Adds as many records to a chunk as it has room for; one that holds nothing else has room for some."""
         used = CHUNK_OVERHEAD_BYTES + sum(COLUMN_OVERHEAD_BYTES + values.nbytes for values in chunk.columns.values())
         room = max_chunk_bytes - used - _STAT_COLUMNS * COLUMN_OVERHEAD_BYTES
         keys: dict[str, int] = {}

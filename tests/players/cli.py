@@ -65,7 +65,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--episodes", type=Path, metavar="FILE", help="gets a line of JSON for each finished episode")
     parser.add_argument("--events", type=Path, metavar="FILE", help="gets a line of JSON for all that it is told")
     parser.add_argument("--statistics", action="store_true", help="sends statistics with each message")
-    parser.add_argument("--fault", choices=sorted(FAULTS), help="what goes wrong")
+    parser.add_argument("--fault", action="append", choices=sorted(FAULTS), help="what goes wrong; may be repeated")
     parser.add_argument("--fault-at", type=int, default=0, metavar="N", help="after so many decisions")
     parser.add_argument("--fault-once", type=Path, metavar="FILE", help="no fault where this file is; it is made")
     parser.add_argument("--api-version", default="1.5.0", help="of the protocol, as it claims")

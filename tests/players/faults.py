@@ -1,4 +1,4 @@
-"""What goes wrong with players: each fault happens once, when the task has taken so many decisions."""
+"""What goes wrong with players: each fault happens once, after so many decisions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, NoReturn
 
@@ -96,19 +96,18 @@ FAULTS: Mapping[str, Callable[[Output], None]] = MappingProxyType(
 
 
 class Faulty:
-    """A task with a fault.
+    """A task with faults.
 
     Args:
         task: the task.
-        fault: one of `FAULTS`.
-        at: decisions after which it happens.
+        faults: some of `FAULTS`.
+        at: decisions after which the first happens; the others follow, one with each message.
     """
 
-    def __init__(self, task: Task, fault: str, at: int) -> None:
+    def __init__(self, task: Task, faults: Iterable[str], at: int) -> None:
         self._task = task
-        self._fault = FAULTS[fault]
+        self._faults = [FAULTS[fault] for fault in faults]
         self._at = at
-        self._happened = False
 
     @property
     def decisions(self) -> int:
@@ -122,9 +121,8 @@ class Faulty:
     def write(self, output: Output) -> None:
         """Writes the task, and spoils it when it is time."""
         self._task.write(output)
-        if self.decisions >= self._at and not self._happened:
-            self._happened = True
-            self._fault(output)
+        if self._faults and self.decisions >= self._at:
+            self._faults.pop(0)(output)
 
     def act(self, reply: unity_message_pb2.UnityRLInputProto) -> None:
         """The task acts."""

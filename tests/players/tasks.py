@@ -47,7 +47,7 @@ def _png(agents: int, sink: EpisodeSink) -> Task:
 
 
 def _channels_last(agents: int, sink: EpisodeSink) -> Task:
-    return Arena(Pictures(agents, png=False, channels_last=True), "Pictures?team=0", sink)
+    return Arena(Pictures(agents, png=False, channels_last=True), "Rows?team=0", sink)
 
 
 def _late(agents: int, sink: EpisodeSink) -> Task:
@@ -57,6 +57,11 @@ def _late(agents: int, sink: EpisodeSink) -> Task:
 def _teams(agents: int, sink: EpisodeSink) -> Task:
     behaviors = ((f"Teams?team={team}", Habits(first_id=team * agents)) for team in range(2))
     return Scene([Arena(Guess(agents, 0, (2,)), behavior, sink, habits) for behavior, habits in behaviors])
+
+
+def _everything(agents: int, sink: EpisodeSink) -> Task:
+    makers = (_cartpole, _pendulum, _hybrid, _groups, _comers, _teams, _png, _channels_last)
+    return Scene(maker(agents, sink) for maker in makers)
 
 
 TASKS: Mapping[str, Maker] = MappingProxyType(
@@ -70,6 +75,7 @@ TASKS: Mapping[str, Maker] = MappingProxyType(
         "png": _png,
         "channels-last": _channels_last,
         "late": _late,
+        "everything": _everything,
         "teams": _teams,
     }
 )

@@ -1,0 +1,102 @@
+"""Gateways with scripted players, as processes: what a person starts beside a learner."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.e2e.processes import Child, Processes
+from tests.e2e.runs import small
+from tests.players.build import make_build
+
+TIMEOUT_SECONDS = 3
+
+
+def free_ports(count: int) -> int:
+    """Returns the first of so many consecutive ports that nobody listens on now."""
+    for first in range(21000, 32000, 8):
+        if all(_is_free(port) for port in range(first, first + count)):
+            return first
+    raise AssertionError(f"no {count} ports in a row are free")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET6) as probe:
+        probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("::", port))
+        except OSError:
+            return False
+    return True
+
+
+def run_for_any_behavior(folder: Path, **changes: Any) -> Path:
+    """Writes a run file that takes whatever behaviors players have, and returns its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    document = {
+        "default_settings": small(),
+        "env_settings": {"seed": 7},
+        "rollcast": {"lease_seconds": 2.0, "drain_seconds": 2.0, "torch_threads": 1},
+    }
+    path = folder / "run.yaml"
+    path.write_text(yaml.safe_dump(document | changes, sort_keys=False))
+    return path
+
+
+class Gateway:
+    """`rollcast-actor unity` with scripted players.
+
+    Args:
+        processes: starts it.
+        learner: where its learner is.
+        options: of the command, beside those for build, port and logs.
+        play: arguments of the players; None for an editor.
+        players: how many.
+        name: of the actor.
+    """
+
+    def __init__(
+        self,
+        processes: Processes,
+        learner: str,
+        *options: str,
+        play: tuple[str, ...] | None = (),
+        players: int = 1,
+        name: str = "gateway",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.folder = processes.folder / name
+        self.folder.mkdir(parents=True)
+        self.port = free_ports(players)
+        arguments = ["--learner", learner, "--name", name, "--log-format", "json", "--metrics-address", "off"]
+        arguments += ["--base-port", str(self.port), "--log-dir", str(self.folder)]
+        if play is not None:
+            build = make_build(self.folder, "--events", str(self.folder / "events"), *play)
+            arguments += ["--env", str(build), "--num-envs", str(players)]
+        self.child: Child = processes.python(
+            name, "-m", "actor_client", "unity", *arguments, *options, environment=environment
+        )
+
+    def players_said(self) -> str:
+        """Returns what players wrote to their logs, former ones included."""
+        return "".join(path.read_text() for path in sorted(self.folder.glob("Player-*.log")))
+
+    def told(self) -> list[dict[str, Any]]:
+        """Returns all that players were told, in the order of their lines."""
+        path = self.folder / "events"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def books(self) -> list[dict[str, Any]]:
+        """Returns what it said last of the steps of each behavior, after checking that they balance."""
+        latest = {books["behavior"]: books for books in self.child.events("books")}
+        for books in latest.values():
+            fates = books["open"] + books["unacked"] + books["acked"]
+            fates += sum(books["discarded"].values()) + sum(books["dropped"].values())
+            assert books["produced"] == fates, books
+        return list(latest.values())

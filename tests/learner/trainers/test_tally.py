@@ -9,8 +9,10 @@ import pytest
 from rollcast.enums import Purpose, StatAggregation
 from rollcast.trajectories import Chunk
 
+from learner.curriculum.lessons import Lessons
 from learner.observe.stats import StatsReporter
 from learner.trainers.tally import EpisodeTally
+from tests.learner.curriculum.curricula import curriculum, parameters
 
 
 def make_chunk(returns: list[float], **columns: Any) -> Chunk:
@@ -96,3 +98,68 @@ def test_huge_returns_add_up() -> None:
     tally.add(make_chunk([largest] * 3, **{"episode/group_return": np.full(3, largest, np.float32)}))
     assert tally.mean() == largest
     assert mean_of(stats, "Policy/Extrinsic Reward") == pytest.approx(4 * largest)
+
+
+def lessons_of_test(**criteria: Any) -> Lessons:
+    """A curriculum of three lessons for the behavior Test."""
+    return Lessons(parameters(mass=curriculum(1, 2, 3, behavior="Test", **criteria)), seed=0)
+
+
+def test_episodes_of_earlier_lessons_enter_no_mean() -> None:
+    """A lesson begins with no returns; what began before it counts as an episode and no more."""
+    lessons = lessons_of_test(threshold=50)
+    tally = EpisodeTally(StatsReporter("Test"), 100, lessons=lessons)
+    revisions = np.array([1, 1, 1], np.uint64)
+    tally.add(make_chunk([10.0, 90.0, 5.0], **{"episode/settings_revision": revisions}))
+    assert lessons.numbers()["mass"] == 1
+    assert (tally.episodes, list(tally.returns)) == (3, [])
+    tally.add(make_chunk([7.0, 8.0], **{"episode/settings_revision": np.array([1, 2], np.uint64)}))
+    assert list(tally.returns) == [8.0]
+    tally.add(make_chunk([9.0]))
+    assert list(tally.returns) == [8.0, 9.0], "parameters do not reach who says no revision: it is as it was"
+    assert tally.episodes == 6
+
+
+def test_only_training_episodes_end_a_lesson() -> None:
+    """Evaluation and demonstration do not."""
+    lessons = lessons_of_test(threshold=50)
+    purposes = np.array([Purpose.EVALUATE, Purpose.TRAIN], np.uint8)
+    columns = {"episode/purpose": purposes, "episode/settings_revision": np.array([1, 1], np.uint64)}
+    EpisodeTally(StatsReporter("Test"), 100, lessons=lessons).add(make_chunk([90.0, 10.0], **columns))
+    assert lessons.revision == 1
+
+
+def test_a_lesson_that_another_behavior_ended_empties_the_mean_too() -> None:
+    """The environments of all behaviors have changed."""
+    lessons = lessons_of_test(threshold=50)
+    tally = EpisodeTally(StatsReporter("Other"), 100, lessons=lessons)
+    tally.add(make_chunk([1.0], **{"episode/settings_revision": np.array([1], np.uint64)}))
+    lessons.add_episode("Test", 90.0, 1)
+    tally.add(make_chunk([2.0], **{"episode/settings_revision": np.array([2], np.uint64)}))
+    assert list(tally.returns) == [2.0]
+
+
+def test_returns_of_an_earlier_lesson_are_not_resumed() -> None:
+    """A run that goes on in a later lesson than its saved state begins with no returns."""
+    lessons = lessons_of_test(threshold=50)
+    before = EpisodeTally(StatsReporter("Test"), 100, lessons=lessons)
+    before.add(make_chunk([1.0], **{"episode/settings_revision": np.array([1], np.uint64)}))
+    later = lessons_of_test(threshold=50)
+    later.set_numbers({"mass": 1})
+    for told, expected in ((lessons, [1.0]), (later, [])):
+        after = EpisodeTally(StatsReporter("Test"), 100, lessons=told)
+        after.load(before.state_dict())
+        assert list(after.returns) == expected
+
+
+def test_lessons_are_statistics_of_every_behavior() -> None:
+    """One for each parameter, constants too, under ML-Agents' name; progress moves them."""
+    lessons = Lessons(
+        parameters(mass=curriculum(1, 2, behavior="Test", measure="progress", threshold=0.3), wind=5), seed=0
+    )
+    stats = StatsReporter("Test")
+    tally = EpisodeTally(stats, 3, lessons=lessons)
+    tally.note_progress(0.4)
+    tally.report_lessons()
+    assert stats.value("Environment/Lesson Number/mass") == 1.0
+    assert stats.value("Environment/Lesson Number/wind") == 0.0

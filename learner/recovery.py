@@ -182,7 +182,7 @@ class CheckpointKeeper:
             trainer.brain_name,
             step=trainer.get_step,
             state=trainer.state_dict(),
-            reward=trainer.mean_return(),
+            reward=trainer.mean_return_since_update(),
             keep_checkpoints=trainer.trainer_settings.keep_checkpoints,
             export=trainer.export_model,
         )

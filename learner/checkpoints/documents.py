@@ -117,6 +117,8 @@ def read_document(path: Path, kind: str) -> dict[str, Any]:
         document = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever a file that somebody else made can provoke in the loader
         raise BadCheckpoint(path, f"is not a checkpoint of Rollcast ({type(error).__name__} while reading)") from error
+    if isinstance(document, dict) and "Policy" in document and "format" not in document:
+        raise BadCheckpoint(path, "is a checkpoint of ML-Agents, whose weights Rollcast does not take over")
     if not isinstance(document, dict) or not isinstance(document.get("format"), int):
         raise BadCheckpoint(path, "is not a checkpoint of Rollcast (it has no format number)")
     if document["format"] != FORMAT:

@@ -28,7 +28,8 @@ class CheckpointEntry:
     Attributes:
         steps: trainer steps.
         file_path: the model, or the ``.pt`` file where no model could be exported.
-        reward: mean episode return since the last update, None if no episode ended.
+        reward: mean episode return since the last update, or of the newest episodes if none has ended since; None
+            before the first.
         creation_time: seconds since the epoch.
         auxillary_file_paths: its other files. (The spelling is ML-Agents'.)
     """

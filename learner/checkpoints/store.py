@@ -149,7 +149,7 @@ class CheckpointStore:
             behavior: its name.
             step: trainer steps; a checkpoint of the same step is replaced.
             state: what the trainer's ``state_dict`` returned.
-            reward: mean episode return since the last update, None if no episode ended.
+            reward: mean episode return since the last update; see `CheckpointEntry`.
             keep_checkpoints: how many stay, the oldest steps go first; 0 or less keeps all.
             export: writes the model to the path it is given. If it fails there is no model, and a warning.
 

@@ -124,6 +124,10 @@ class Trainer(ABC):
     def mean_return(self) -> float | None:
         """Returns the mean of `reward_buffer`; None before the first episode."""
 
+    def mean_return_since_update(self) -> float | None:
+        """Returns what the list of checkpoints says of one: the mean since the last update, where a trainer knows it."""
+        return self.mean_return()
+
     @property
     def ring(self) -> RingNumbers:
         """Where its experience is; may be read from any thread, and is then about right."""

@@ -120,6 +120,10 @@ class RLTrainer(Trainer):
         """Returns the mean of `reward_buffer`; None before the first episode."""
         return self.tally.mean()
 
+    def mean_return_since_update(self) -> float | None:
+        """Returns the mean over the episodes since the last update; that of `reward_buffer`, where none ended."""
+        return self.tally.mean_since_update()
+
     @property
     def ring(self) -> RingNumbers:
         """Where its experience is."""
@@ -244,6 +248,7 @@ class RLTrainer(Trainer):
         if self._is_updated:
             self._failed_updates = 0
             self._version += 1
+            self.tally.note_update()
             steps = self.update_buffer.settle()
             self._steps_trained += steps
             with self._metrics.publish.time():

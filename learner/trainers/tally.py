@@ -52,10 +52,20 @@ class EpisodeTally:
         self.episodes = 0
         self._stats = stats
         self._strength = strength
+        self._update_returns = 0.0
+        self._update_episodes = 0
 
     def mean(self) -> float | None:
         """Returns the mean of the kept returns; None before the first episode."""
         return sum(self.returns) / len(self.returns) if self.returns else None
+
+    def mean_since_update(self) -> float | None:
+        """Returns the mean over the episodes since the last `note_update`; of the kept returns, where none ended."""
+        return self._update_returns / self._update_episodes if self._update_episodes else self.mean()
+
+    def note_update(self) -> None:
+        """Notes that the policy has changed: episodes from here on are the next version's."""
+        self._update_returns, self._update_episodes = 0.0, 0
 
     def add(self, chunk: Chunk) -> None:
         """Counts the episodes and statistics records of a chunk."""
@@ -108,6 +118,8 @@ class EpisodeTally:
             self._metrics.episode_return.observe(finished)
             self._metrics.episode_steps.observe(columns["episode/length"][is_training])
         self.episodes += len(finished)
+        self._update_episodes += len(finished)
+        self._update_returns += float(finished.sum())
         self._keep(finished.tolist(), columns.get("episode/settings_revision"), is_training)
 
     def _keep(self, returns: list[float], told: NDArray[Any] | None, is_training: NDArray[np.bool_]) -> None:

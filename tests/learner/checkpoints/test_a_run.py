@@ -1,0 +1,234 @@
+"""What a training leaves in its run folder, from its first checkpoint to its end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import structlog
+import torch
+from rollcast.specs import BehaviorSpec
+
+from learner.checkpoints.runfolder import RunFolder, open_run_folder
+from learner.checkpoints.store import CheckpointStore
+from learner.exits import UserError
+from learner.ingest.behaviors import BehaviorTable
+from learner.ingest.ledger import Ledger
+from learner.ingest.sessions import SessionTable
+from learner.networks.policy import PolicyNetwork
+from learner.observe.metrics import LearnerMetrics
+from learner.observe.stats import StatsReporter
+from learner.picture import Picture
+from learner.recovery import CheckpointKeeper
+from learner.settings.run import RunOptions
+from learner.trainers.base import Trainer
+from learner.trainers.ppo.trainer import PPOTrainer
+from tests.learner.publish.unity_behaviors import TRAINED
+from tests.learner.trainers.in_process import Bench
+from tests.learner.trainers.synthetic import SyntheticActor
+
+SETTINGS = {
+    "trainer_type": "ppo",
+    "hyperparameters": {"batch_size": 16, "buffer_size": 60, "num_epoch": 1},
+    "network_settings": {"hidden_units": 8, "goal_conditioning_type": "none"},
+    "time_horizon": 20,
+    "max_steps": 1000,
+    "checkpoint_interval": 100,
+    "keep_checkpoints": 2,
+    "summary_freq": 1000,
+}
+
+
+class Run:
+    """A run without its service: one start, some behaviors.
+
+    Args:
+        folder: of the run.
+        specs: the behaviors that actors declare.
+        kind: of the trainers.
+    """
+
+    def __init__(self, folder: RunFolder, *specs: BehaviorSpec, kind: type[PPOTrainer] = PPOTrainer) -> None:
+        options = RunOptions.model_validate({"default_settings": SETTINGS})
+        ledger = Ledger()
+        table = BehaviorTable(options, ledger)
+        sessions = SessionTable(table, ledger, generation=1)
+        picture = Picture(table, sessions, ledger, options.rollcast, run_id="run", generation=1)
+        self.keeper = CheckpointKeeper(
+            CheckpointStore(folder, wall_clock=lambda: 1234.5),
+            table,
+            sessions,
+            ledger,
+            picture,
+            generation=1,
+            checkpoint_seconds=60.0,
+            extra={},
+            metrics=LearnerMetrics().checkpoints,
+        )
+        self._actors: dict[str, tuple[Bench, SyntheticActor]] = {}
+        self.trainers: dict[str, Trainer] = {}
+        for spec in specs:
+            bench = Bench(table, table.declare(spec, 0, 1), ledger, StatsReporter(spec.name))
+            trainer = kind(bench.context(saver=self.keeper))
+            self.keeper.begin(trainer)
+            trainer.start()
+            self._actors[spec.name] = bench, SyntheticActor(bench)
+            self.trainers[spec.name] = trainer
+
+    def step(self, name: str, *returns: float, chunks: int = 1) -> None:
+        """Sends chunks of 20 steps of a behavior, each with episodes of these returns."""
+        bench, actor = self._actors[name]
+        columns = {
+            "episode/return": np.array(returns, np.float32),
+            "episode/length": np.full(len(returns), 9, np.uint32),
+        }
+        for _ in range(chunks):
+            bench.put(actor.chunk([12, 8], episodes=len(returns), columns=columns if returns else {}))
+            self.trainers[name].advance()
+
+
+def listed(folder: Path) -> set[str]:
+    """Every file below a folder."""
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
+
+
+def status_of(folder: RunFolder) -> dict[str, Any]:
+    """The list of checkpoints as it lies on the disk."""
+    document: dict[str, Any] = json.loads(folder.training_status.read_text(encoding="utf-8"))
+    return document
+
+
+def test_files_and_list_from_the_first_checkpoint_to_the_end(tmp_path: Path) -> None:
+    """ML-Agents' names; the list is on the disk with each checkpoint, keeps the newest, and ends with the final model."""
+    spec = TRAINED["continuous"]
+    with open_run_folder(tmp_path / "results", "run") as folder:
+        run = Run(folder, spec)
+        run.step(spec.name, 3.0, 5.0, chunks=5)
+        folder_of = f"{folder.path}/My Behavior"
+        assert status_of(folder)["My Behavior"] == {
+            "checkpoints": [
+                {
+                    "steps": 100,
+                    "file_path": f"{folder_of}/My Behavior-100.onnx",
+                    "reward": 4.0,
+                    "creation_time": 1234.5,
+                    "auxillary_file_paths": [f"{folder_of}/My Behavior-100.pt"],
+                }
+            ]
+        }
+        run.step(spec.name, chunks=12)
+        run.keeper.finish(run.trainers)
+        assert listed(folder.path) == {
+            "run_state.pt",
+            "run_logs/training_status.json",
+            "My Behavior.onnx",
+            "My Behavior/checkpoint.pt",
+            *(f"My Behavior/My Behavior-{step}{suffix}" for step in (300, 340) for suffix in (".onnx", ".pt")),
+        }
+        status = status_of(folder)
+    assert set(status) == {"My Behavior", "metadata"}
+    assert set(status["metadata"]) == {"stats_format_version", "mlagents_version", "torch_version"}
+    assert status["metadata"]["stats_format_version"] == "0.3.0"
+    assert [entry["steps"] for entry in status["My Behavior"]["checkpoints"]] == [300, 340]
+    final = status["My Behavior"]["final_checkpoint"]
+    assert (final["steps"], final["file_path"]) == (340, f"{folder.path}/My Behavior.onnx")
+    assert final["auxillary_file_paths"] == [f"{folder_of}/My Behavior-340.pt"]
+    model = folder.path / "My Behavior.onnx"
+    assert model.read_bytes() == (folder.path / "My Behavior" / "My Behavior-340.onnx").read_bytes()
+
+
+def test_the_reward_of_a_checkpoint_is_that_since_the_update(tmp_path: Path) -> None:
+    """Null before the first episode; else the episodes since the last update, or the newest ones if there is none."""
+    spec = TRAINED["continuous"]
+    with open_run_folder(tmp_path, "run") as folder:
+        run = Run(folder, spec)
+        trainer = run.trainers[spec.name]
+
+        def reward() -> object:
+            run.keeper.save_behavior(trainer)
+            return status_of(folder)[spec.name]["checkpoints"][-1]["reward"]
+
+        assert reward() is None
+        run.step(spec.name, 2.0, chunks=2)
+        run.step(spec.name, 8.0)
+        assert reward() == 4.0
+        run.step(spec.name)
+        assert trainer.version == 1
+        assert reward() == 4.0
+        run.step(spec.name, 10.0)
+        assert reward() == 10.0
+
+
+def test_behaviors_share_a_run(tmp_path: Path) -> None:
+    """Each has its folder, its model and its part of the list, whatever it is called."""
+    specs = list(TRAINED.values())
+    with open_run_folder(tmp_path, "run") as folder:
+        run = Run(folder, *specs)
+        for spec in specs:
+            run.step(spec.name, 1.0, chunks=4)
+        kept = run.keeper.finish(run.trainers)
+        assert kept.models == {spec.name: folder.path / f"{spec.name}.onnx" for spec in specs}
+        assert set(status_of(folder)) == {*(spec.name for spec in specs), "metadata"}
+        for spec in specs:
+            assert (folder.path / spec.name / f"{spec.name}-80.pt").is_file()
+
+
+class TooModern(PolicyNetwork):
+    """A network with an operator that Unity's opset does not have, and that of the actors has."""
+
+    def forward(self, observations: Any, action_masks: Any = None, recurrent_in: Any = None) -> Any:
+        """Uses einsum, which came with opset 12."""
+        doubled = torch.einsum("bi,bj->bi", observations[0], torch.ones_like(observations[0]))
+        return super().forward([doubled], action_masks)
+
+
+class ModernTrainer(PPOTrainer):
+    """Trains such a network."""
+
+    def create_policy(self, spec: BehaviorSpec) -> PolicyNetwork:
+        """Makes the network that acts."""
+        return TooModern(spec, self.trainer_settings.network_settings)
+
+
+def test_an_export_that_fails_never_ends_a_training(tmp_path: Path) -> None:
+    """Each checkpoint is written without its model, with a warning; updates go on; the end says what is missing."""
+    spec = TRAINED["continuous"]
+    with open_run_folder(tmp_path, "run") as folder, structlog.testing.capture_logs() as logs:
+        run = Run(folder, spec, kind=ModernTrainer)
+        run.step(spec.name, chunks=12)
+        assert run.trainers[spec.name].version == 3
+        kept = run.keeper.finish(run.trainers)
+        assert (kept.models, kept.is_complete) == ({spec.name: None}, False)
+        entries = status_of(folder)[spec.name]["checkpoints"]
+        assert [entry["steps"] for entry in entries] == [200, 240]
+        assert all(entry["file_path"].endswith(".pt") for entry in entries)
+        assert not list(folder.path.rglob("*.onnx"))
+    warnings = [line for line in logs if line["event"] == "the model could not be exported"]
+    assert len(warnings) == 3
+    assert "einsum" in warnings[0]["reason"]
+
+
+def test_a_model_that_cannot_be_written_never_ends_a_training(tmp_path: Path) -> None:
+    """A folder where the model shall be costs that checkpoint; the next is written, and training goes on."""
+    spec = TRAINED["continuous"]
+    with open_run_folder(tmp_path, "run") as folder, structlog.testing.capture_logs() as logs:
+        run = Run(folder, spec)
+        (folder.checkpoint(spec.name, 100, ".onnx") / "in the way").mkdir(parents=True)
+        run.step(spec.name, chunks=12)
+        assert run.trainers[spec.name].version == 3
+        assert [entry["steps"] for entry in status_of(folder)[spec.name]["checkpoints"]] == [200]
+    assert [line["event"] for line in logs if line["log_level"] == "error"] == ["checkpoint_failed"]
+
+
+def test_a_checkpoint_of_ml_agents_is_named(tmp_path: Path) -> None:
+    """Its .pt files hold weights under other names: said in words, not as damage."""
+    path = tmp_path / "checkpoint.pt"
+    torch.save({"Policy": {"weight": torch.zeros(2)}, "global_step": {}, "Optimizer:critic": {}}, path)
+    with (
+        open_run_folder(tmp_path, "run") as folder,
+        pytest.raises(UserError, match="is a checkpoint of ML-Agents, whose weights Rollcast does not take over"),
+    ):
+        CheckpointStore(folder).load_initial("Walker", str(path))

@@ -1,0 +1,236 @@
+"""The conversation with one player: what it is told when it misbehaves, leaves, comes again, or the gateway ends."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from communicator_objects.unity_message_pb2 import UnityMessageProto, UnityOutputProto
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from actor_client.unity import handshake
+from actor_client.unity.conversation import Conversation, Phase
+from actor_client.unity.faults import BadPlayerData
+from actor_client.unity.mailbox import Kind, Mailbox, Post
+from tests.actor_client.scripted import wait_until
+from tests.actor_client.unity.harness import ball, hello, id_of, ready
+
+FAREWELL = handshake.farewell().SerializeToString()
+
+
+class Times:
+    """A clock that goes on by one at each look."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        """Returns the next second."""
+        self.now += 1.0
+        return self.now
+
+
+class Agents:
+    """A reader that counts agents, and refuses ids below zero."""
+
+    def read(self, output: UnityOutputProto) -> int:
+        """Returns how many agents there are."""
+        agents = [info for infos in output.rl_output.agentInfos.values() for info in infos.value]
+        if any(info.id < 0 for info in agents):
+            raise BadPlayerData("agent -1 cannot be")
+        return len(agents)
+
+
+class Talk:
+    """A conversation whose posts a test answers."""
+
+    def __init__(self) -> None:
+        self.mailbox = Mailbox()
+        self.conversation = Conversation(0, self.mailbox, clock=Times())
+        self.threads = ThreadPoolExecutor(4)
+
+    def say(self, message: UnityMessageProto) -> Post:
+        """Sends a message and returns what became of it."""
+        self.coming = self.threads.submit(self.conversation.exchange, message.SerializeToString())
+        taken: list[Post] = []
+
+        def came() -> bool:
+            taken.extend(self.mailbox.take())
+            return bool(taken)
+
+        wait_until(came)
+        return taken[-1]
+
+    def begin(self) -> None:
+        """The first two exchanges."""
+        greeting = self.say(hello())
+        self.conversation.reader = Agents()
+        greeting.answer(handshake.greeting(greeting.content, 1, 1))
+        self.coming.result()
+        self.say(ready()).answer(handshake.reset(b""))
+        self.coming.result()
+
+
+@pytest.fixture(name="talk")
+def _talk() -> Iterator[Talk]:
+    talk = Talk()
+    yield talk
+    talk.conversation.close()
+    talk.threads.shutdown()
+
+
+def step(identity: int = 0) -> UnityMessageProto:
+    """A message with one agent."""
+    message = ready()
+    message.unity_output.rl_output.agentInfos[id_of("Ball")].value.append(ball(identity))
+    return message
+
+
+def test_phases_follow_the_exchanges_and_time_counts_for_who_owes(talk: Talk) -> None:
+    """While the player is owed an answer it is not waited for; else since the last answer."""
+    conversation = talk.conversation
+    assert (conversation.phase, conversation.waiting_since) == (Phase.WAITING, 1.0)
+    greeting = talk.say(hello())
+    assert (conversation.phase, conversation.waiting_since) == (Phase.GREETED, None)
+    greeting.answer(handshake.greeting(greeting.content, 1, 1))
+    talk.coming.result()
+    assert conversation.waiting_since is not None
+    talk.say(ready()).answer(handshake.reset(b""))
+    talk.coming.result()
+    assert conversation.phase is Phase.RUNNING
+    assert conversation.counts.exchanges == 2
+
+
+@pytest.mark.parametrize("version", ["0.5.0", "2.0.0", "", "one", "1", "1.x.0", "9" * 100])
+def test_a_version_that_does_not_fit_is_refused_in_one_line(
+    talk: Talk, version: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The line names both versions and what to do; the answer is the end."""
+    answer = talk.conversation.exchange(hello(version).SerializeToString())
+    assert answer == FAREWELL
+    assert "1.5.0" in talk.conversation.fault
+    assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+@pytest.mark.parametrize("version", ["1.0.0", "1.4", "1.5.0", "1.99.7", "1.5.0-exp.1"])
+def test_every_version_with_our_first_number_is_welcome(talk: Talk, version: str) -> None:
+    """Other second numbers differ in capabilities only."""
+    assert talk.say(hello(version)).kind is Kind.HELLO
+
+
+@pytest.mark.parametrize(
+    ("package", "told"), [("1.0.8", "0.20.0"), ("1.9.1-preview", "0.20.0"), ("", "0.20.0"), ("2.0.1", "1.1.0")]
+)
+def test_old_packages_hear_of_an_old_trainer(talk: Talk, package: str, told: str) -> None:
+    """They refuse versions that they do not know; newer ones log what they hear."""
+    greeting = talk.say(hello("1.0.0", package))
+    answer = handshake.greeting(greeting.content, 1, 1).unity_input.rl_initialization_input
+    assert answer.package_version == told
+    assert answer.HasField("capabilities")
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=200))
+def test_bytes_of_strangers_end_their_own_call_alone(data: bytes) -> None:
+    """Whatever comes to a waiting port is answered, and raises nothing."""
+    mailbox = Mailbox()
+
+    def end_all() -> None:
+        for post in mailbox.take():
+            post.answer(handshake.farewell())
+
+    mailbox.ring = end_all
+    assert Conversation(0, mailbox).exchange(data) == FAREWELL
+
+
+def test_stray_calls_leave_the_player_alone(talk: Talk, capsys: pytest.CaptureFixture[str]) -> None:
+    """Garbage, a second call at a time, and one out of turn get the end; the player goes on, and one line is said."""
+    talk.begin()
+    capsys.readouterr()
+    pending = talk.say(step())
+    player = talk.coming
+    draw = random.Random(1)
+    strange = [draw.randbytes(50), b"", step().SerializeToString(), ready().SerializeToString(), b"\xff" * 9]
+    for data in strange:
+        assert talk.conversation.exchange(data) == FAREWELL
+    pending.answer(handshake.step())
+    assert player.result() != FAREWELL
+    assert talk.conversation.fault == ""
+    assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+def test_a_player_that_was_started_before_the_gateway_is_turned_away(talk: Talk) -> None:
+    """Its agents come without a greeting."""
+    assert talk.conversation.exchange(step().SerializeToString()) == FAREWELL
+    assert talk.conversation.phase is Phase.WAITING
+
+
+def test_agents_that_cannot_be_read_end_the_player(talk: Talk, capsys: pytest.CaptureFixture[str]) -> None:
+    """The reason is kept for whoever watches the process, and the gateway hears that the player has gone."""
+    talk.begin()
+    capsys.readouterr()
+    assert talk.conversation.exchange(step(-1).SerializeToString()) == FAREWELL
+    assert (talk.conversation.phase, talk.conversation.fault) == (Phase.CLOSED, "agent -1 cannot be")
+    assert [post.kind for post in talk.mailbox.take()] == [Kind.LEFT]
+    assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+def test_a_player_says_that_it_leaves(talk: Talk) -> None:
+    """Its last message has status 400; then it may begin again."""
+    talk.begin()
+    leaving = UnityMessageProto()
+    leaving.header.status = 400
+    assert talk.conversation.exchange(leaving.SerializeToString()) == FAREWELL
+    assert talk.conversation.phase is Phase.CLOSED
+    assert [post.kind for post in talk.mailbox.take()] == [Kind.LEFT]
+    assert talk.say(hello()).kind is Kind.HELLO
+
+
+def test_beginning_again_ends_what_waits(talk: Talk) -> None:
+    """The call of the life before ends, and the gateway hears of the end before it hears of the beginning."""
+    talk.begin()
+    talk.say(step())
+    before = talk.coming
+    kinds: list[Kind] = []
+    after = talk.threads.submit(talk.conversation.exchange, hello().SerializeToString())
+
+    def both() -> bool:
+        kinds.extend(post.kind for post in talk.mailbox.take())
+        return len(kinds) == 2
+
+    wait_until(both)
+    assert kinds == [Kind.LEFT, Kind.HELLO]
+    assert before.result() == FAREWELL
+    assert not after.done()
+
+
+def test_closing_ends_what_waits_and_what_comes(talk: Talk) -> None:
+    """Pending and later calls get status 400; an answer that comes late does no harm."""
+    talk.begin()
+    pending = talk.say(step())
+    talk.conversation.close()
+    assert talk.coming.result() == FAREWELL
+    assert not pending.answer(handshake.step())
+    assert talk.conversation.exchange(hello().SerializeToString()) == FAREWELL
+
+
+def test_forgetting_makes_room_for_the_next_process(talk: Talk) -> None:
+    """A pending call ends, and the conversation waits for a first message."""
+    talk.begin()
+    talk.say(step())
+    talk.conversation.forget()
+    assert talk.coming.result() == FAREWELL
+    assert talk.conversation.phase is Phase.WAITING
+    assert talk.conversation.waiting_since is not None
+    assert talk.say(hello()).kind is Kind.HELLO
+
+
+def test_an_answer_that_players_cannot_take_ends_the_player_in_one_line(talk: Talk) -> None:
+    """Above four megabytes a player's gRPC fails without a word."""
+    talk.begin()
+    talk.say(step()).answer(handshake.reset(bytes(5_000_000)))
+    assert talk.coming.result() == FAREWELL
+    assert "5000" in talk.conversation.fault

@@ -1,0 +1,221 @@
+"""The gateway with one player: held exchanges, credit, faults, resets, and the learner's absences."""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import Future
+from contextlib import ExitStack
+from uuid import UUID
+
+import pytest
+from communicator_objects.unity_message_pb2 import RESET, STEP, UnityMessageProto
+from rollcast.v1 import policy_pb2
+
+from actor_client.unity.channels.framing import pack
+from tests.actor_client.scripted import ScriptedLearner
+from tests.actor_client.unity.harness import Caller, Served, ball, id_of, serving
+
+PAUSED = 4
+BALL = id_of("Ball")
+
+
+def playing(stack: ExitStack, served: Served, worker: int = 0, agents: int = 1) -> Caller:
+    """A player whose first agents have been answered by version 0, unless a policy is there already."""
+    player = stack.enter_context(served.player(worker))
+    player.begin()
+    coming = player.soon(player.report({"Ball": [ball(identity) for identity in range(agents)]}))
+    if not served.learner.newest:
+        served.publish()
+    coming.result()
+    return player
+
+
+def is_held(served: Served, coming: Future[UnityMessageProto], worker: int = 0) -> bool:
+    """Whether the gateway has taken an exchange and not answered it."""
+    served.learner.wait_until(lambda: served.conversations[worker].waiting_since is None)
+    return not coming.done()
+
+
+def test_agents_of_a_new_behavior_wait_for_its_first_policy() -> None:
+    """The exchange is held until the behavior is declared and its policy acts; then each agent has one action."""
+    with ScriptedLearner() as learner, serving(learner) as served, served.player() as player:
+        player.begin()
+        coming = player.soon(player.report({"Ball": [ball(3), ball(4)]}))
+        served.declared()
+        assert is_held(served, coming)
+        served.publish(logits=[0.0, -50.0])
+        actions = coming.result().unity_input.rl_input.agent_actions[BALL].value
+        assert [list(action.discrete_actions) for action in actions] == [[0], [0]]
+
+
+def test_rows_reach_the_learner_with_rewards_and_ends() -> None:
+    """What an agent saw, did and got is one row each; an episode that ends is reported with its return."""
+    with ScriptedLearner() as learner, ExitStack() as stack:
+        served = stack.enter_context(serving(learner))
+        player = playing(stack, served)
+        for reward in (1.0, 2.0):
+            player.step(Ball=[ball(0, reward=reward)])
+        player.step(Ball=[ball(0, reward=4.0, done=True), ball(0)])
+        learner.wait_until(lambda: served.rows() == 3)
+        learner.wait_until(lambda: any(column.name == "episode/return" for column in learner.chunks[-1].columns))
+
+
+def test_an_exchange_without_agents_that_ask_is_answered_at_once() -> None:
+    """A message that only says who ended needs no policy, and names no behavior in its answer."""
+    with ScriptedLearner() as learner, serving(learner) as served, served.player() as player:
+        player.begin()
+        answer = player.step(Ball=[ball(0, done=True)])
+        assert (answer.command, len(answer.agent_actions)) == (STEP, 0)
+
+
+def test_a_hold_keeps_the_player_waiting_and_sends_what_is_closed() -> None:
+    """Under a hold nothing acts; its end answers whoever waits."""
+    with ScriptedLearner() as learner, ExitStack() as stack:
+        served = stack.enter_context(serving(learner))
+        player = playing(stack, served)
+        learner.hold(PAUSED, active=True)
+        learner.wait_until(lambda: bool(served.link.snapshot().held))
+        coming = player.soon(player.report({"Ball": [ball(0, reward=1.0, done=True), ball(0)]}))
+        assert is_held(served, coming)
+        learner.wait_until(lambda: served.rows() == 1)
+        learner.hold(PAUSED, active=False)
+        assert coming.result().header.status == 200
+
+
+def test_out_of_credit_the_player_waits_and_nothing_is_dropped() -> None:
+    """No more steps are produced than were granted, those in flight included."""
+    with ScriptedLearner() as learner, ExitStack() as stack:
+        learner.steps_through = 3
+        served = stack.enter_context(serving(learner))
+        player = playing(stack, served)
+        player.step(Ball=[ball(0)])
+        player.step(Ball=[ball(0)])
+        coming = player.soon(player.report({"Ball": [ball(0)]}))
+        assert is_held(served, coming)
+        learner.wait_until(lambda: served.books().produced == 3)
+        learner.steps_through = 10
+        learner.ack()
+        assert coming.result().header.status == 200
+
+
+def test_more_agents_than_declared_are_declared_again() -> None:
+    """Credit goes by the number of agents, so the learner hears of more; the player does not wait for that."""
+    with ScriptedLearner() as learner, ExitStack() as stack:
+        served = stack.enter_context(serving(learner))
+        player = playing(stack, served)
+        player.step(Ball=[ball(identity) for identity in range(5)])
+        learner.wait_until(lambda: [request.agents for request in learner.declared] == [1, 5])
+
+
+def test_numbers_that_are_not_finite_are_named_and_cost_their_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    """A NaN reward ends nothing: one line says behavior and agent, and the rows are discarded by reason."""
+    with ScriptedLearner() as learner, ExitStack() as stack:
+        served = stack.enter_context(serving(learner))
+        player = playing(stack, served, agents=2)
+        player.step(Ball=[ball(0, reward=math.nan), ball(1)])
+        player.step(Ball=[ball(0), ball(1)])
+        learner.wait_until(lambda: served.books().discarded == {"not_finite": 2})
+        assert served.gateway.counts.faulty_agents == 1
+    said = [line for line in capsys.readouterr().out.splitlines() if "player_data" in line]
+    assert len(said) == 1
+    assert BALL in said[0]
+
+
+def test_a_reset_from_the_learner_answers_the_next_exchange() -> None:
+    """Partial rows are discarded by reason, the new parameters go out with the reset, and play goes on."""
+    with ScriptedLearner() as learner, ExitStack() as stack:
+        served = stack.enter_context(serving(learner))
+        player = playing(stack, served)
+        player.step(Ball=[ball(0)])
+        harder = {"gravity": policy_pb2.Sampler(constant=2.0)}
+        learner.assign(
+            policy_pb2.Assignment(
+                id=1, settings_revision=1, environment_parameters=harder, reset=policy_pb2.RESET_MODE_NOW
+            )
+        )
+        learner.wait_until(lambda: served.link.assignment is not None and served.link.assignment.id == 1)
+        answer = player.step(Ball=[ball(0)])
+        assert answer.command == RESET
+        assert b"gravity" in answer.side_channel
+        assert not answer.agent_actions
+        assert player.step(Ball=[ball(0)]).command == STEP
+        assert served.books().discarded == {"reset": 2}
+
+
+def test_new_parameters_without_a_reset_go_out_with_the_next_answer() -> None:
+    """Episodes go on; those that begin later carry the new revision."""
+    with ScriptedLearner() as learner, ExitStack() as stack:
+        served = stack.enter_context(serving(learner))
+        player = playing(stack, served)
+        gravity = {"gravity": policy_pb2.Sampler(constant=2.0)}
+        learner.assign(policy_pb2.Assignment(id=1, settings_revision=7, environment_parameters=gravity))
+        learner.wait_until(lambda: served.link.assignment is not None and served.link.assignment.id == 1)
+        answer = player.step(Ball=[ball(0)])
+        assert answer.command == STEP
+        assert b"gravity" in answer.side_channel
+        assert not player.step(Ball=[ball(0, done=True), ball(0)]).side_channel
+
+
+def test_a_reset_can_be_asked_for_here() -> None:
+    """`request_reset` resets the players that run, and each once."""
+    with ScriptedLearner() as learner, ExitStack() as stack:
+        served = stack.enter_context(serving(learner))
+        player = playing(stack, served)
+        served.gateway.request_reset()
+        assert player.step(Ball=[ball(0)]).command == RESET
+        assert player.step(Ball=[ball(0)]).command == STEP
+
+
+def test_a_learner_that_was_started_anew_is_awaited() -> None:
+    """Rows of the old generation are discarded, the player waits for the new one's policy, and goes on."""
+    with ScriptedLearner() as learner, ExitStack() as stack:
+        served = stack.enter_context(serving(learner))
+        player = playing(stack, served)
+        player.step(Ball=[ball(0)])
+        learner.restart()
+        learner.wait_until(lambda: len(learner.opened) == 2 and not served.link.snapshot().policy_version)
+        learner.wait_until(lambda: served.link.snapshot().is_uploading)
+        coming = player.soon(player.report({"Ball": [ball(0)]}))
+        assert is_held(served, coming)
+        served.publish()
+        assert coming.result().header.status == 200
+        player.step(Ball=[ball(0, done=True)])
+        learner.wait_until(lambda: served.books().acked == 1)
+        assert served.books().discarded == {"generation": 2}
+
+
+def test_a_learner_that_forgot_the_session_gets_a_new_one() -> None:
+    """Open rows are discarded in the old books, and the player goes on in new ones."""
+    with ScriptedLearner() as learner, ExitStack() as stack:
+        served = stack.enter_context(serving(learner))
+        player = playing(stack, served)
+        player.step(Ball=[ball(0)])
+        learner.restart(forget=True)
+        learner.wait_until(lambda: len(learner.declared) == 2)
+        coming = player.soon(player.report({"Ball": [ball(0)]}))
+        served.publish()
+        assert coming.result().header.status == 200
+        player.step(Ball=[ball(0, done=True)])
+        learner.wait_until(lambda: served.books().acked >= 1)
+
+
+def test_the_learners_absence_holds_the_player_at_most() -> None:
+    """While the learner cannot be reached the player goes on as credit allows; nothing is lost when it is back."""
+    with ScriptedLearner() as learner, ExitStack() as stack:
+        served = stack.enter_context(serving(learner))
+        player = playing(stack, served)
+        learner.hang_up()
+        for _ in range(5):
+            player.step(Ball=[ball(0)])
+        learner.listen()
+        player.step(Ball=[ball(0, done=True)])
+        learner.wait_until(lambda: served.books().acked == 6)
+
+
+def test_a_message_of_fifty_megabytes_is_answered() -> None:
+    """Pictures make large messages; gRPC's own limit would be four."""
+    with ScriptedLearner() as learner, serving(learner) as served, served.player() as player:
+        player.begin()
+        large = pack([(UUID(int=1), bytes(50_000_000))])
+        answer = player.send(player.report({}, side_channel=large))
+        assert answer.header.status == 200

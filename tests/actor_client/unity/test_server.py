@@ -1,0 +1,103 @@
+"""Ports of players: where they listen, and what is said when they cannot."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+
+import grpc
+import pytest
+
+from actor_client.exits import ActorError, ExitCode
+from actor_client.unity.server import LOOPBACK, PlayerServer
+from tests.actor_client.unity.harness import METHOD
+
+
+class Echo:
+    """Answers with what it was sent."""
+
+    def exchange(self, request: bytes) -> bytes:
+        """Returns the request."""
+        return request
+
+
+def echoed(server: PlayerServer, data: bytes, host: str = "127.0.0.1") -> bytes:
+    """What comes back."""
+    address = f"[{host}]:{server.port}" if ":" in host else f"{host}:{server.port}"
+    with grpc.insecure_channel(address) as channel:
+        call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(METHOD)
+        return call(data, timeout=20.0)
+
+
+def has_ipv6() -> bool:
+    """Whether this machine has the IPv6 loopback."""
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+def test_a_port_listens_on_both_loopbacks_the_machine_has() -> None:
+    """A player tries one meaning of `localhost`, and either must do; a machine without IPv6 has one."""
+    server = PlayerServer(0, LOOPBACK, 0, Echo(), 1 << 20)
+    server.start()
+    try:
+        for host in LOOPBACK if has_ipv6() else LOOPBACK[:1]:
+            assert echoed(server, b"abc", host) == b"abc"
+    finally:
+        server.stop()
+
+
+def test_a_port_in_use_is_one_line() -> None:
+    """The line names address, port and what to do."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ActorError) as caught:
+            PlayerServer(0, LOOPBACK, port, Echo(), 1 << 20).start()
+    assert caught.value.exit_code is ExitCode.PORT_IN_USE
+    assert str(port) in caught.value.message
+    assert "in use" in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+def test_two_gateways_do_not_share_a_port() -> None:
+    """GRPC would bind it twice and share players out at random."""
+    first = PlayerServer(0, ["127.0.0.1"], 0, Echo(), 1 << 20)
+    first.start()
+    try:
+        with pytest.raises(ActorError, match="in use"):
+            PlayerServer(1, ["127.0.0.1"], first.port, Echo(), 1 << 20).start()
+    finally:
+        first.stop()
+
+
+def test_an_address_of_another_machine_is_one_line() -> None:
+    """192.0.2.1 is nobody's."""
+    with pytest.raises(ActorError, match=r"192\.0\.2\.1"):
+        PlayerServer(0, ["192.0.2.1"], 0, Echo(), 1 << 20).start()
+
+
+def test_messages_above_the_limit_are_refused_by_grpc() -> None:
+    """The limit is the one that was set; the next call is served."""
+    server = PlayerServer(0, ["127.0.0.1"], 0, Echo(), 1 << 20)
+    server.start()
+    try:
+        with pytest.raises(grpc.RpcError) as caught:
+            echoed(server, bytes(2 << 20))
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert echoed(server, b"small") == b"small"
+    finally:
+        server.stop()
+
+
+def test_ports_listen_before_anything_heavy_is_imported() -> None:
+    """The modules that open ports and hold conversations bring neither numpy nor ONNX Runtime nor pydantic."""
+    program = (
+        "import sys, actor_client.unity.server, actor_client.unity.conversation\n"
+        "print([name for name in ('numpy', 'onnxruntime', 'pydantic', 'prometheus_client') if name in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"

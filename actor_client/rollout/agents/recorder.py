@@ -1,7 +1,7 @@
 """Stops 1 and 2 of a step where agents step when they like: what they see and do becomes rows, segments, chunks."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Final
 
@@ -20,8 +20,11 @@ from actor_client.rollout.agents.pool import RowPool
 from actor_client.rollout.agents.segmenter import Segmenter
 from actor_client.rollout.link import BehaviorLink
 
+MAX_AGENTS: Final = 2**14
+"""Of one environment. Beyond it, those that came first and do not show up are taken for gone without a word."""
 NOT_FINITE: Final = "not_finite"
 GENERATION: Final = "generation"
+TOO_MANY_AGENTS: Final = "too_many_agents"
 
 Index = NDArray[np.int64]
 
@@ -43,6 +46,7 @@ class AgentRecorder:
         spec: What is recorded.
         link: Where chunks go, and the limits.
         clock: Monotonic seconds.
+        max_agents: See `MAX_AGENTS`.
 
     Attributes:
         in_flight: Agents that were answered and have not shown up again: so many rows will be produced.
@@ -50,7 +54,14 @@ class AgentRecorder:
             float32.
     """
 
-    def __init__(self, spec: BehaviorSpec, link: BehaviorLink, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        spec: BehaviorSpec,
+        link: BehaviorLink,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        max_agents: int = MAX_AGENTS,
+    ) -> None:
         self._link = link
         self._clock = clock
         self._pool = RowPool(spec)
@@ -63,6 +74,7 @@ class AgentRecorder:
         self._generation: int | None = None
         self._version = 0
         self._notices = Notices()
+        self._max_agents = max_agents
         self.in_flight = 0
         self.unusable_episodes = 0
 
@@ -121,6 +133,8 @@ class AgentRecorder:
             self._drop([agent for agent, bad in zip(asking, batch.faulty, strict=True) if bad], NOT_FINITE)
         self._segments.regroup(asking, batch.group_ids.tolist(), rows, first_ticket, now)
         self._segments.cut_due(asking, now)
+        if len(known) > self._max_agents:
+            self._forget_oldest(env, set(ids))
         if self._outbox.is_due(now):
             self.flush()
         return np.arange(first_ticket, self._next_ticket)
@@ -201,11 +215,8 @@ class AgentRecorder:
             env: Number of the environment.
             reason: Why their open rows are given up, a word of the books.
         """
-        now = self._clock()
         for agent in self._agents.pop(env, {}).values():
-            self._segments.give_up(agent, reason)
-            self._segments.leave(agent, now)
-            self._forget(agent)
+            self._lose(agent, reason)
 
     def drop_agents(self, env: int, ids: Iterable[int], reason: str) -> None:
         """Gives up the open segments of agents and the rows they are about to complete.
@@ -290,6 +301,29 @@ class AgentRecorder:
             self._segments.give_up(agent, reason)
             agent.void = reason
             agent.unusable = True
+
+    def _forget_oldest(self, env: int, present: Collection[int]) -> None:
+        """Forgets agents that are not present until there are no more than allowed, or none is left."""
+        known = self._agents[env]
+        absent = [identity for identity in known if identity not in present]
+        surplus = absent[: len(known) - self._max_agents]
+        for identity in surplus:
+            self._lose(known.pop(identity), TOO_MANY_AGENTS)
+        if (left_out := self._notices.due(TOO_MANY_AGENTS)) is not None:
+            _log.warning(
+                TOO_MANY_AGENTS,
+                env=env,
+                limit=self._max_agents,
+                forgotten=len(surplus),
+                next_step="end the episodes of agents that are removed, so that they do not count any more",
+                left_out=left_out,
+            )
+
+    def _lose(self, agent: Agent, reason: str) -> None:
+        """Forgets an agent whose episode did not end."""
+        self._segments.give_up(agent, reason)
+        self._segments.leave(agent, self._clock())
+        self._forget(agent)
 
     def _forget(self, agent: Agent) -> None:
         """Gives back the pending row of an agent that is gone."""

@@ -2,118 +2,406 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
+import pytest
 from rollcast.enums import SegmentEnd
-from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from rollcast.specs import ObservationSpec
 
 from actor_client.policy.actions import Actions
-from actor_client.rollout.agents.recorder import AgentRecorder
-from actor_client.unity.steps import DecisionBatch, TerminalBatch
-from tests.actor_client.rollout.harness import KeepingLink, Piece, pieces
+from actor_client.unity.steps import DecisionBatch
+from tests.actor_client.rollout.agents.driver import SPEC, Driver, answers, seen_in, story
+from tests.actor_client.rollout.harness import KeepingLink, limits
 
-SPEC = BehaviorSpec(
-    name="Case",
-    observations=(ObservationSpec("state", np.dtype(np.float32), (1,)),),
-    action=ActionSpec(discrete_branches=(2,)),
-)
-
-
-@dataclass
-class Driver:
-    """A recorder whose time and messages are set by hand."""
-
-    link: KeepingLink
-    now: float = 100.0
-    recorder: AgentRecorder = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Begins with version 0 of generation 1."""
-        self.recorder = AgentRecorder(self.link.spec, self.link, clock=lambda: self.now)
-        self.recorder.swap(1, 0)
-
-    def ask(
-        self,
-        seen: dict[int, float],
-        *,
-        env: int = 0,
-        reward: float = 1.0,
-        act: bool = True,
-        revision: int = 0,
-        faulty: Sequence[int] = (),
-    ) -> NDArray[np.int64]:
-        """Agents ask, showing one number each, and are answered unless the test does that."""
-        count = len(seen)
-        batch = DecisionBatch(
-            ids=np.array(list(seen), np.int64),
-            observations=observed(seen.values()),
-            masks=None,
-            rewards=np.full(count, reward, np.float32),
-            group_ids=np.zeros(count, np.int64),
-            group_rewards=np.zeros(count, np.float32),
-            faulty=np.isin(list(seen), list(faulty)) if faulty else None,
-        )
-        slots = self.recorder.observe(env, batch, settings_revision=revision)
-        if act:
-            self.recorder.act(slots, answers(count))
-        return slots
-
-    def end(
-        self, seen: dict[int, float], *, env: int = 0, reward: float = 1.0, cut_off: bool = False, faulty: bool = False
-    ) -> None:
-        """Episodes of agents end."""
-        count = len(seen)
-        batch = TerminalBatch(
-            ids=np.array(list(seen), np.int64),
-            observations=observed(seen.values()),
-            interrupted=np.full(count, cut_off),
-            rewards=np.full(count, reward, np.float32),
-            group_ids=np.zeros(count, np.int64),
-            group_rewards=np.zeros(count, np.float32),
-            faulty=np.ones(count, np.bool_) if faulty else None,
-        )
-        self.recorder.finish(env, batch)
-
-    def pieces(self) -> list[Piece]:
-        """What arrived so far."""
-        return pieces(self.link.chunks)
-
-
-def observed(numbers: Any) -> list[NDArray[Any]]:
-    """One number an agent."""
-    return [np.array(list(numbers), np.float32)[:, None]]
-
-
-def answers(count: int) -> Actions:
-    """Always the second choice."""
-    return Actions(None, np.ones((count, 1), np.int32), np.full((count, 1), -0.5, np.float32), None)
-
-
-def seen_in(piece: Piece) -> list[float]:
-    """The numbers that were shown, the final one at the end."""
-    return [*piece.rows["obs/state"][:, 0].tolist(), float(piece.final["final_obs/state"][0])]
+CUT, TERMINATED, TRUNCATED = SegmentEnd.CUT, SegmentEnd.TERMINATED, SegmentEnd.TRUNCATED
 
 
 def test_a_row_is_complete_when_its_agent_shows_up_again() -> None:
     """Two agents at different paces: each row has the reward that came with the agent's next message."""
-    driver = Driver(KeepingLink(SPEC))
+    driver = Driver()
     driver.ask({1: 10.0, 2: 20.0}, reward=9.0)
     driver.ask({1: 11.0}, reward=1.0)
     driver.ask({1: 12.0, 2: 21.0}, reward=2.0)
     assert driver.link.books.view().produced == 3
     assert (driver.recorder.in_flight, driver.recorder.agents, driver.recorder.open_steps) == (2, 2, 3)
     driver.end({1: 13.0}, reward=3.0)
-    driver.end({2: 22.0}, reward=4.0, cut_off=True)
-    driver.recorder.flush()
+    driver.end({2: 22.0}, reward=4.0, cut_off=[2])
 
     one, two = driver.pieces()
-    assert (seen_in(one), one.rows["reward"].tolist(), one.end) == ([10, 11, 12, 13], [1, 2, 3], SegmentEnd.TERMINATED)
-    assert (seen_in(two), two.rows["reward"].tolist(), two.end) == ([20, 21, 22], [2, 4], SegmentEnd.TRUNCATED)
-    (chunk,) = driver.link.chunks
-    assert chunk.columns["episode/return"].tolist() == [6, 6]
-    assert chunk.columns["episode/length"].tolist() == [3, 2]
+    assert (seen_in(one), one.rows["reward"].tolist(), one.end) == ([10, 11, 12, 13], [1, 2, 3], TERMINATED)
+    assert (seen_in(two), two.rows["reward"].tolist(), two.end) == ([20, 21, 22], [2, 4], TRUNCATED)
+    assert driver.column("episode/return") == [6, 6]
+    assert driver.column("episode/length") == [3, 2]
     assert (driver.recorder.in_flight, driver.recorder.agents, driver.recorder.open_steps) == (0, 0, 0)
+
+
+def test_segments_are_cut_at_the_time_horizon() -> None:
+    """Each agent's segments are cut at its own time, and the observation that is answered next is the final one."""
+    driver = Driver(KeepingLink(SPEC, time_horizon=3))
+    driver.ask({1: 10.0})
+    for step in range(1, 8):
+        driver.ask({1: 10.0 + step, 2: 20.0 + step})
+    driver.end({1: 18.0, 2: 28.0})
+
+    assert story(driver) == [
+        ([10, 11, 12, 13], CUT),
+        ([21, 22, 23, 24], CUT),
+        ([13, 14, 15, 16], CUT),
+        ([24, 25, 26, 27], CUT),
+        ([16, 17, 18], TERMINATED),
+        ([27, 28], TERMINATED),
+    ]
+    assert [piece.first_step for piece in driver.pieces()] == [0, 0, 3, 3, 6, 6]
+
+
+def test_an_agent_may_begin_again_in_the_message_that_ended_it() -> None:
+    """The same id is then another episode, with its own number, steps and settings."""
+    driver = Driver()
+    driver.ask({1: 10.0}, revision=4)
+    driver.ask({1: 11.0}, revision=5)
+    driver.end({1: 12.0})
+    driver.ask({1: 20.0}, reward=100.0, revision=5)
+    driver.end({1: 21.0})
+
+    assert story(driver) == [([10, 11, 12], TERMINATED), ([20, 21], TERMINATED)]
+    first, second = driver.pieces()
+    assert first.episode != second.episode
+    assert second.first_step == 0
+    assert driver.column("episode/episode") == [first.episode, second.episode]
+    assert driver.column("episode/settings_revision") == [4, 5]
+    assert driver.column("episode/return") == [2, 1]
+
+
+def test_agents_of_all_environments_have_numbers_of_their_own() -> None:
+    """The same id in two environments is two agents; ids may be negative."""
+    driver = Driver()
+    for env in (0, 1):
+        driver.ask({-1: 10.0, 7: 20.0}, env=env)
+        driver.end({-1: 11.0, 7: 21.0}, env=env)
+
+    assert driver.column("env") == [0, 0, 1, 1]
+    assert len(set(driver.column("agent"))) == 4
+    assert driver.column("episode/agent") == driver.column("agent")
+
+
+def test_environments_are_answered_together_and_in_any_order() -> None:
+    """Slots of several environments make one batch; each row gets its own action."""
+    driver = Driver()
+    slots = np.concatenate([driver.ask({1: 10.0 * env, 2: 10.0 * env + 1}, env=env, act=False) for env in (1, 2)])
+    order = np.array([2, 0, 3, 1])
+    chosen = np.array([[1], [0], [0], [1]], np.int32)
+    driver.recorder.act(slots[order], Actions(None, chosen, -chosen.astype(np.float32), None))
+    for env in (1, 2):
+        driver.end({1: 0.0, 2: 0.0}, env=env)
+
+    assert driver.column("obs/state") == [[10], [11], [20], [21]]
+    assert driver.column("discrete_action") == [[0], [1], [1], [0]]
+    assert driver.column("log_prob") == [[0], [-1], [-1], [0]]
+
+
+def test_answers_to_agents_that_are_gone_are_left_out() -> None:
+    """An environment is lost between question and answer: the others get theirs."""
+    driver = Driver()
+    gone = driver.ask({1: 10.0, 2: 11.0}, env=0, act=False)
+    here = driver.ask({1: 20.0}, env=1, act=False)
+    driver.recorder.drop_env(0, "reset")
+    anew = driver.ask({1: 30.0}, env=0, act=False)
+    chosen = np.array([[1], [0], [1]], np.int32)
+    driver.recorder.act(np.array([gone[0], here[0], gone[1]]), Actions(None, chosen, -chosen.astype(np.float32), None))
+    driver.recorder.act(gone, answers(2))
+    assert driver.recorder.in_flight == 1
+    driver.recorder.act(anew, answers(1))
+    driver.end({1: 31.0}, env=0)
+    driver.end({1: 21.0}, env=1)
+
+    assert driver.column("obs/state") == [[30], [20]]
+    assert driver.column("discrete_action") == [[1], [0]]
+
+
+def test_who_asks_twice_is_answered_once() -> None:
+    """A second question without an answer between replaces the first; strangers that end are left out."""
+    driver = Driver()
+    first = driver.ask({1: 10.0}, act=False)
+    driver.ask({1: 11.0})
+    driver.recorder.act(first, answers(1))
+    assert driver.recorder.in_flight == 1
+    driver.end({1: 12.0, 99: 0.0})
+    driver.end({99: 0.0}, env=5)
+
+    assert story(driver) == [([11, 12], TERMINATED)]
+    assert driver.recorder._pool.used == 0
+
+
+def test_a_policy_that_is_swapped_in_cuts_what_would_grow_too_old() -> None:
+    """Whoever waits or is in flight at that moment shows the final observation; younger segments go on."""
+    driver = Driver(KeepingLink(SPEC, max_policy_lag=2))
+    driver.ask({1: 10.0, 2: 20.0})
+    driver.ask({1: 11.0, 2: 21.0})
+    driver.recorder.swap(1, 1)
+    driver.ask({1: 12.0, 2: 22.0, 3: 30.0})
+    waiting = driver.ask({1: 13.0, 3: 31.0}, act=False)
+    driver.recorder.swap(1, 2)
+    assert story(driver) == [([10, 11, 12, 13], CUT), ([20, 21, 22], CUT)]
+    driver.recorder.act(waiting, answers(2))
+    driver.ask({1: 14.0, 2: 23.0, 3: 32.0})
+    driver.end({1: 15.0, 2: 24.0, 3: 33.0})
+
+    assert story(driver)[2:] == [([13, 14, 15], TERMINATED), ([22, 23, 24], TERMINATED), ([30, 31, 32, 33], TERMINATED)]
+    assert [piece.versions for piece in driver.pieces()][2:] == [(2, 2), (1, 2), (1, 2, 2)]
+
+
+def test_who_has_no_rows_cuts_nobody() -> None:
+    """An agent that was cut at a swap and has been in flight since is no reason to cut again."""
+    driver = Driver(KeepingLink(SPEC, max_policy_lag=1))
+    driver.ask({1: 10.0, 2: 20.0}, groups={1: 5, 2: 5})
+    driver.ask({1: 11.0}, groups={1: 5})
+    driver.recorder.swap(1, 1)
+    for step in range(12, 16):
+        driver.ask({1: float(step)}, groups={1: 5})
+
+    assert story(driver) == [([10, 11], CUT), ([11, 12], CUT)]
+
+
+def test_strict_runs_never_mix_versions() -> None:
+    """A row that is in flight at a swap is a segment of its own."""
+    driver = Driver(KeepingLink(SPEC, cut_at_swap=True))
+    driver.ask({1: 10.0, 2: 20.0})
+    driver.ask({1: 11.0})
+    driver.recorder.swap(1, 1)
+    driver.ask({1: 12.0, 2: 21.0})
+    driver.ask({1: 13.0, 2: 22.0})
+    driver.end({1: 14.0, 2: 23.0})
+
+    assert story(driver) == [
+        ([10, 11], CUT),
+        ([11, 12], CUT),
+        ([20, 21], CUT),
+        ([12, 13, 14], TERMINATED),
+        ([21, 22, 23], TERMINATED),
+    ]
+    assert [piece.versions for piece in driver.pieces()] == [(0,), (0,), (0,), (1, 1), (1, 1)]
+
+
+def test_rows_of_an_old_generation_are_discarded_even_in_flight() -> None:
+    """They count as produced and as discarded; the episode goes on and its return is whole."""
+    driver = Driver()
+    driver.ask({1: 10.0})
+    driver.ask({1: 11.0}, reward=1.0)
+    waiting = driver.ask({2: 20.0}, act=False)
+    driver.recorder.swap(2, 0)
+    driver.recorder.act(waiting, answers(1))
+    driver.ask({1: 12.0}, reward=2.0)
+    driver.end({1: 13.0, 2: 21.0}, reward=4.0)
+
+    assert story(driver) == [([12, 13], TERMINATED), ([20, 21], TERMINATED)]
+    assert [piece.first_step for piece in driver.pieces()] == [2, 0]
+    assert {chunk.generation for chunk in driver.link.chunks} == {2}
+    books = driver.link.books.view()
+    assert (books.produced, books.discarded) == (4, {"generation": 2})
+    assert driver.column("episode/return") == [7, 4]
+    assert driver.column("episode/length") == [3, 1]
+
+
+def test_a_lost_session_costs_what_was_not_sent() -> None:
+    """Open and closed rows and records are discarded in its books; the row in flight counts in the new ones."""
+    driver = Driver(KeepingLink(SPEC, time_horizon=2))
+    driver.ask({1: 10.0, 2: 20.0})
+    driver.end({2: 21.0})
+    for step in range(11, 14):
+        driver.ask({1: float(step)})
+    lost = driver.link.books
+    driver.recorder.discard("session_lost")
+    driver.link.begin_session()
+    assert (lost.view().produced, lost.view().open, lost.view().discarded) == (4, 0, {"session_lost": 4})
+    driver.end({1: 14.0})
+
+    assert story(driver) == [([13, 14], TERMINATED)]
+    assert [piece.first_step for piece in driver.pieces()] == [3]
+    assert driver.column("episode/length") == [4]
+    assert driver.link.books.view().produced == 1
+
+
+def test_a_lost_environment_costs_its_open_rows() -> None:
+    """They are discarded by reason; closed ones and other environments stay, and no episode is reported."""
+    driver = Driver(KeepingLink(SPEC, time_horizon=2))
+    for step in range(4):
+        driver.ask({1: 10.0 + step}, env=0)
+        driver.ask({1: 20.0 + step}, env=1)
+    driver.recorder.drop_env(0, "player_lost")
+    assert (driver.recorder.agents, driver.recorder.in_flight) == (1, 1)
+    driver.end({1: 14.0}, env=0)
+    driver.end({1: 24.0}, env=1)
+
+    assert story(driver) == [([10, 11, 12], CUT), ([20, 21, 22], CUT), ([22, 23, 24], TERMINATED)]
+    assert driver.link.books.view().discarded == {"player_lost": 1}
+    assert driver.column("episode/env") == [1]
+    assert driver.recorder._pool.used == 0
+
+
+def test_rows_that_are_not_finite_cost_the_open_segment() -> None:
+    """The faulty step, what was open before it, and the step whose observation was bad; then recording goes on."""
+    driver = Driver()
+    for step in range(3):
+        driver.ask({1: 10.0 + step, 2: 20.0 + step})
+    driver.ask({1: 0.0, 2: 23.0}, faulty=[1])
+    driver.ask({1: 14.0, 2: 24.0})
+    driver.end({1: 15.0, 2: 25.0})
+
+    assert story(driver) == [([14, 15], TERMINATED), ([20, 21, 22, 23, 24, 25], TERMINATED)]
+    assert [piece.first_step for piece in driver.pieces()] == [4, 0]
+    books = driver.link.books.view()
+    assert (books.produced, books.discarded) == (10, {"not_finite": 4})
+    assert driver.column("episode/return") == [5]
+    assert driver.recorder.unusable_episodes == 1
+
+
+def test_an_end_that_is_not_finite_costs_the_open_segment() -> None:
+    """Nothing of it is sent, and no episode is reported; the same holds for agents that are dropped by name."""
+    driver = Driver()
+    driver.ask({1: 10.0, 2: 20.0})
+    driver.ask({1: 11.0, 2: 21.0})
+    driver.recorder.drop_agents(0, [2, 77], "env_error")
+    driver.end({1: 0.0}, faulty=True)
+    driver.end({2: 22.0})
+
+    assert story(driver) == []
+    assert driver.link.chunks == []
+    assert driver.link.books.view().discarded == {"env_error": 2, "not_finite": 2}
+    assert driver.recorder.unusable_episodes == 2
+    assert driver.recorder._pool.used == 0
+
+
+def test_a_return_beyond_float32_is_not_reported() -> None:
+    """It would have the whole chunk refused; the rows are good."""
+    driver = Driver()
+    driver.ask({1: 10.0})
+    driver.ask({1: 11.0}, reward=3e38)
+    driver.end({1: 12.0}, reward=3e38)
+
+    assert story(driver) == [([10, 11, 12], TERMINATED)]
+    assert driver.recorder.unusable_episodes == 1
+    assert driver.column("episode/return") == []
+
+
+def test_masks_travel_only_where_something_is_forbidden() -> None:
+    """A chunk in which all is allowed has none; another has those of all its rows and of the final observations."""
+    driver = Driver(KeepingLink(SPEC, time_horizon=2))
+    for step in range(3):
+        driver.ask({1: 10.0 + step})
+    driver.recorder.flush()
+    driver.ask({1: 13.0}, masks=[[0, 1]])
+    driver.ask({1: 14.0})
+    driver.recorder.flush()
+    driver.ask({1: 15.0})
+    driver.ask({1: 16.0}, masks=[[0, 1]])
+    driver.recorder.flush()
+
+    free, masked, final = driver.link.chunks
+    assert not {"action_mask", "final_action_mask"} & free.columns.keys()
+    assert masked.columns["action_mask"].tolist() == [[1, 1], [0, 1]]
+    assert "final_action_mask" not in masked.columns
+    assert final.columns["final_action_mask"].tolist() == [[0, 1]]
+    assert "action_mask" not in final.columns
+
+
+def test_group_rewards_travel_without_groups_too() -> None:
+    """A behavior that did not look like one with groups gets them; the column is absent where all are 0."""
+    driver = Driver()
+    driver.ask({1: 10.0})
+    driver.end({1: 11.0})
+    driver.recorder.flush()
+    driver.ask({1: 20.0})
+    driver.ask({1: 21.0}, group_reward=2.0)
+    driver.end({1: 22.0}, group_reward=0.5)
+    driver.recorder.flush()
+
+    plain, shared = driver.link.chunks
+    assert not {"group_reward", "episode/group_return", "group", "group_step"} & plain.columns.keys()
+    assert shared.columns["group_reward"].tolist() == [2.0, 0.5]
+    assert shared.columns["episode/group_return"].tolist() == [2.5]
+    assert shared.columns["episode/last_group_reward"].tolist() == [0.5]
+
+
+def test_a_chunk_is_sent_when_it_is_large_or_old_enough() -> None:
+    """By rows at once; by age when the next message comes, or at a look if none does; open segments stay."""
+    driver = Driver(KeepingLink(SPEC, time_horizon=2, limits=limits(steps=4, age=0.03)))
+    for step in range(5):
+        driver.ask({1: 10.0 + step})
+    assert [chunk.rows for chunk in driver.link.chunks] == [4]
+    driver.ask({1: 15.0})
+    driver.ask({1: 16.0})
+    driver.now += 0.02
+    driver.recorder.poll()
+    assert len(driver.link.chunks) == 1
+    driver.now += 0.02
+    driver.recorder.poll()
+    assert [chunk.rows for chunk in driver.link.chunks] == [4, 2]
+    assert driver.link.chunks[1].age_seconds == pytest.approx(0.04)
+    assert [chunk.agents for chunk in driver.link.chunks] == [1, 1]
+
+
+def test_an_actor_that_stops_sends_what_is_open() -> None:
+    """Segments end with the observations that wait for answers or were answered last."""
+    driver = Driver()
+    driver.ask({1: 10.0, 2: 20.0})
+    driver.ask({1: 11.0})
+    driver.ask({1: 12.0, 2: 21.0}, act=False)
+    driver.recorder.cut()
+
+    assert story(driver) == [([10, 11, 12], CUT), ([20, 21], CUT)]
+    assert driver.link.books.view().open == 0
+
+
+def test_agents_that_never_say_goodbye_are_forgotten() -> None:
+    """Beyond the limit of an environment the oldest of those that are absent go, by reason."""
+    driver = Driver(max_agents=3)
+    driver.ask({1: 10.0, 2: 20.0, 3: 30.0})
+    driver.ask({2: 21.0})
+    driver.ask({1: 11.0})
+    driver.ask({1: 12.0, 4: 40.0, 5: 50.0})
+    assert driver.recorder.agents == 3
+    assert driver.recorder.in_flight == 3
+    assert driver.link.books.view().discarded == {"too_many_agents": 1}
+    driver.end({1: 13.0, 2: 22.0, 4: 41.0, 5: 51.0})
+
+    assert story(driver) == [([10, 11, 12, 13], TERMINATED), ([40, 41], TERMINATED), ([50, 51], TERMINATED)]
+    assert driver.recorder._pool.used == 0
+
+
+def test_thousands_of_agents_and_long_segments() -> None:
+    """The pool grows with what is open; a message of a thousand agents is recorded whole."""
+    driver = Driver(KeepingLink(SPEC, time_horizon=1000))
+    for step in range(6):
+        driver.ask({identity: step * 1000.0 + identity for identity in range(1000)})
+    driver.end({identity: 6000.0 + identity for identity in range(1000)})
+
+    pieces = driver.pieces()
+    assert len(pieces) == 1000
+    assert all(seen_in(piece) == [step * 1000.0 + i for step in range(7)] for i, piece in enumerate(pieces))
+    assert driver.recorder._pool.used == 0
+
+
+def test_segments_are_shorter_where_longer_ones_would_not_fit_a_chunk() -> None:
+    """Large pictures cut segments before the time horizon, and spread them over chunks."""
+    spec = replace(SPEC, observations=(ObservationSpec("picture", np.dtype(np.uint8), (3, 40, 40)),))
+    driver = Driver(KeepingLink(spec, time_horizon=64, limits=limits(largest=40_000)))
+    for step in range(20):
+        slots = driver.recorder.observe(0, picture_batch(step))
+        driver.recorder.act(slots, answers(1))
+    driver.recorder.cut()
+
+    assert driver.recorder.horizon < 8
+    assert [len(piece) for piece in driver.pieces()] == [driver.recorder.horizon] * (19 // driver.recorder.horizon) + (
+        [19 % driver.recorder.horizon] if 19 % driver.recorder.horizon else []
+    )
+    shown = [int(row[0, 0, 0]) for piece in driver.pieces() for row in piece.rows["obs/picture"]]
+    assert shown == list(range(19))
+
+
+def picture_batch(step: int) -> DecisionBatch:
+    """One agent that shows a picture of one color."""
+    numbers = np.zeros(1, np.float32)
+    return DecisionBatch(
+        np.array([1]), [np.full((1, 3, 40, 40), step, np.uint8)], None, numbers, np.zeros(1, np.int64), numbers
+    )

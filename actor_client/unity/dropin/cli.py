@@ -8,13 +8,15 @@ from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
+from actor_client.exits import ActorError
 from actor_client.platform import plain_interrupts
 from actor_client.unity.dropin import commands
 from actor_client.unity.dropin.addresses import USUAL_ADDRESS, reserved_address
-from actor_client.unity.dropin.exits import DropInError, ExitCode
+from actor_client.unity.dropin.exits import DropInError, ExitCode, of_gateway
 from actor_client.unity.dropin.flags import parse
 from actor_client.unity.dropin.life import Life, Signals
 from actor_client.unity.dropin.plan import LEARNER_MODULE, make_plan
+from actor_client.unity.players.launch import find_build
 from actor_client.unity.ports import EDITOR_PORT
 
 _NEEDED = (LEARNER_MODULE, "yaml", "torch", "onnx", "onnxruntime")
@@ -43,6 +45,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     for note in given.notes:
         _say("[WARNING] ", note)
     plan = make_plan(given)
+    _require_build(plan.env_path)
     may_move = not given.has_address and plan.address == USUAL_ADDRESS
     with reserved_address(plan.address, may_move=may_move) as address:
         _say("[INFO] ", f"run {plan.run_id} in {plan.folder}: the learner is at {address.listen}")
@@ -71,6 +74,19 @@ def _require_extras() -> None:
             ExitCode.MISSING_EXTRA,
             f"rollcast-unity needs {', '.join(missing)}: in the checkout, pip install '.[learner,actor,unity]'",
         )
+
+
+def _require_build(env_path: str | None) -> None:
+    """Looks for the players' executable before anything is started for it.
+
+    Raises:
+        DropInError: It is not there (UNKNOWN_ENVIRONMENT).
+    """
+    try:
+        if env_path is not None:
+            find_build(env_path)
+    except ActorError as error:
+        raise DropInError(of_gateway(error.exit_code), error.message) from None
 
 
 def _say(kind: str, text: str) -> None:

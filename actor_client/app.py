@@ -89,6 +89,9 @@ def _step(
     if settings.connect_timeout is None:
         log.info("connecting", address=settings.learner, env=settings.env, num_envs=settings.num_envs)
     run = link.open(settings.connect_timeout)
+    if run.assignment.environment_parameters:
+        names = ", ".join(sorted(run.assignment.environment_parameters))
+        log.warning("environment_parameters_not_applied", parameters=names, reason="they reach Unity players only")
     behavior_name = _behavior(settings, run)
     spec = dataclasses.replace(batch.spec, name=behavior_name)
     behavior = link.declare(spec, 0, batch.num_envs, settings.connect_timeout)

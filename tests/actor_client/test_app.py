@@ -269,6 +269,18 @@ def test_a_time_limit_ends_the_actor_well() -> None:
         assert "1.5 s have passed" in closed.message
 
 
+@pytest.mark.usefixtures("_logs")
+def test_parameters_that_gym_environments_cannot_take_are_named_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """A run file's environment_parameters reach Unity players only; the actor says so and goes on."""
+    with ScriptedLearner() as learner:
+        learner.assignment.environment_parameters["gravity"].constant = 2.0
+        arguments = ["gym", "--env", "CartPole-v1", "--learner", learner.address, "--max-seconds", "1"]
+        assert main(arguments) == ExitCode.OK
+    errors = capsys.readouterr().err
+    assert errors.count("environment_parameters_not_applied") == 1
+    assert "parameters=gravity" in errors
+
+
 def test_a_second_signal_ends_at_once() -> None:
     """Who presses Ctrl+C twice does not wait for a learner that does not answer."""
     with ScriptedLearner() as learner:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
-from rollcast.enums import ColumnRole, ResetMode, SegmentEnd
+from rollcast.enums import ColumnRole, SegmentEnd
 from rollcast.trajectories import Chunk
 from rollcast.v1 import policy_pb2
 
@@ -97,14 +97,14 @@ async def learn_lessons(learner: LearnerProcess) -> policy_pb2.Assignment:
         await upload.until("opened")
         subscription = actor.subscribe()
         first = await next_assignment(subscription)
-        assert (first.id, first.settings_revision, first.reset) == (told.id, 1, ResetMode.NONE)
+        assert (first.id, first.settings_revision, first.reset) == (told.id, 1, policy_pb2.RESET_MODE_NONE)
         # One good episode is too few; old ones and those under another revision do not count.
         await upload.send(episodes(1, opened.generation, 1, 100.0))
         await upload.send(episodes(2, opened.generation, 0, 100.0, 100.0, 100.0))
         await upload.send(episodes(3, opened.generation, 1, 100.0))
         second = await next_assignment(subscription)
         assert second.id > first.id
-        assert (second.settings_revision, second.reset) == (2, ResetMode.NOW)
+        assert (second.settings_revision, second.reset) == (2, policy_pb2.RESET_MODE_NOW)
         assert second.environment_parameters["mass"].constant == 4.5
         assert second.environment_parameters["wind"].seed == 7
         await upload.send(episodes(4, opened.generation, 1, 100.0, 100.0))
@@ -133,7 +133,7 @@ def test_an_actor_sees_each_lesson_and_a_killed_learner_goes_on_in_it(processes:
     again = processes.learner(run_file, "--resume")
     told = asyncio.run(opening_of(again))
     assert (told.settings_revision, told.environment_parameters["mass"].constant) == (2, 4.5)
-    assert told.reset == ResetMode.NONE
+    assert told.reset == policy_pb2.RESET_MODE_NONE
     again.kill()
 
     # As in ML-Agents, the status file is what --resume restores, and people write into it.

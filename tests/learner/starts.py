@@ -9,6 +9,7 @@ from typing import Any
 
 from learner.checkpoints.runfolder import RunFolder, open_run_folder
 from learner.checkpoints.store import CheckpointStore, RunState
+from learner.curriculum.lessons import Lessons
 from learner.observe.metrics import LearnerMetrics
 from learner.observe.stats import StatsReporter
 from learner.picture import Picture
@@ -31,11 +32,13 @@ OPTIONS = RunOptions.model_validate({"behaviors": {NAME: SETTINGS}})
 class Start:
     """One start of a learner without its service: the parts of which a checkpoint is made."""
 
-    def __init__(self, folder: RunFolder, generation: int, seconds: float = 1e-9) -> None:
+    def __init__(
+        self, folder: RunFolder, generation: int, seconds: float = 1e-9, lessons: Lessons | None = None
+    ) -> None:
         self.parts = Parts(OPTIONS, generation=generation)
         parts, service = self.parts, OPTIONS.rollcast
         self.picture = Picture(
-            parts.behaviors, parts.sessions, parts.ledger, service, run_id="run", generation=generation
+            parts.behaviors, parts.sessions, parts.ledger, service, run_id="run", generation=generation, lessons=lessons
         )
         self.store = CheckpointStore(folder)
         self.metrics = LearnerMetrics()
@@ -49,6 +52,7 @@ class Start:
             checkpoint_seconds=seconds,
             extra={"seed": {"run": 5}},
             metrics=self.metrics.checkpoints,
+            lessons=lessons,
         )
 
     def join(self) -> PPOTrainer:

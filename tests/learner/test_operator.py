@@ -154,13 +154,19 @@ def make_status(**changes: Any) -> control_pb2.StatusResponse:
 def test_status_as_text() -> None:
     """People see the run, the verdict, the books with every reason, and who is away; what is not known is a dash."""
     verdict = control_pb2.Verdict(bottleneck=control_pb2.BOTTLENECK_ACTORS, text="actor-bound: so it is")
-    lines = render_status(make_status(last_error="the disk is \x1b[2J full", verdict=verdict)).splitlines()
+    lessons = [
+        control_pb2.LessonStatus(parameter="mass", number=1, lessons=3, name="mid\x1bdle"),
+        control_pb2.LessonStatus(parameter="wind", lessons=1, name="wind"),
+    ]
+    told = make_status(last_error="the disk is \x1b[2J full", verdict=verdict, lessons=lessons)
+    lines = render_status(told).splitlines()
     assert lines == [
         "run run, generation 4: paused, up 61 s",
         "bottleneck: actor-bound: so it is",
         "Walker: version 2, 11 steps taken of 50, 0 a second",
         "  mean return none yet of the last 100 of 0 episodes, lag 0.00",
         "  received 10 = trained 4 + dropped (stale 3) + queued 1 + lost (restart 2); duplicate 0; unknown sessions 1",
+        "mass: lesson 2 of 3, mid\\x1bdle",
         "actor  name    link        seen  steps/s  lag  credit  waits       round trip",
         "    3  rig     away       1.5 s        0    -       0  -                    -",
         (

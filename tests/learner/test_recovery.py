@@ -13,9 +13,13 @@ import torch
 
 from learner.checkpoints.documents import CheckpointFailed
 from learner.checkpoints.runfolder import open_run_folder
+from learner.checkpoints.status import TrainingStatus
 from learner.checkpoints.store import RunState
+from learner.curriculum.lessons import Lessons
 from learner.exits import ExitCode, UserError
+from learner.observe.view import RunState as ViewState
 from learner.trainers.base import Trainer
+from tests.learner.curriculum.curricula import curriculum, parameters
 from tests.learner.ingest.parts import NAME
 from tests.learner.starts import Start, opened, saved
 
@@ -271,3 +275,76 @@ def test_another_run_gives_its_weights(tmp_path: Path) -> None:
         assert (target.version, target.get_step) == (0, 0)
         theirs = target.network.state_dict()
         assert all(torch.equal(value, theirs[name]) for name, value in trainer.network.state_dict().items())
+
+
+def three_lessons() -> Lessons:
+    """A curriculum of three lessons."""
+    return Lessons(parameters(mass=curriculum(1, 2, 3, behavior=NAME, threshold=5)), seed=0)
+
+
+def test_lessons_are_saved_when_they_begin(tmp_path: Path) -> None:
+    """Both files have them at once; a restart takes the run state's, and the status file's where that differs."""
+    with opened(tmp_path) as folder:
+        lessons = three_lessons()
+        first = Start(folder, 1, lessons=lessons)
+        first.keeper.restore_lessons()
+        lessons.add_episode(NAME, 9.0, 1)
+        first.keeper.save_lessons({})
+    state = saved(tmp_path)
+    with opened(tmp_path, resume=True) as folder:
+        assert TrainingStatus.load(folder.training_status).lesson("mass") == 1
+        again = three_lessons()
+        second = Start(folder, 2, lessons=again)
+        second.keeper.restore(state)
+        second.keeper.restore_lessons()
+        assert again.state() == lessons.state()
+        assert second.picture.run_view(ViewState.TRAINING, "").lessons[0].number == 1
+        second.store.status.set_lesson("mass", 2)
+        second.keeper.restore_lessons()
+        assert (again.numbers()["mass"], again.revision) == (2, 3)
+
+
+def test_the_status_file_alone_keeps_the_lessons(tmp_path: Path) -> None:
+    """A run whose state holds no lessons goes on in its own all the same; a new run begins with the first."""
+    with opened(tmp_path) as folder:
+        lessons = three_lessons()
+        first = Start(folder, 1, lessons=lessons)
+        lessons.add_episode(NAME, 9.0, 1)
+        first.keeper.save_lessons({})
+    state = saved(tmp_path)
+    older = replace(state, extra={name: part for name, part in state.extra.items() if name != "lessons"})
+    for resume, number in ((True, 1), (False, 0)):
+        with open_run_folder(tmp_path, "run", resume=resume, force=not resume) as folder:
+            lessons = three_lessons()
+            start = Start(folder, 2, lessons=lessons)
+            if resume:
+                start.keeper.restore(older)
+            start.keeper.restore_lessons()
+            assert lessons.numbers()["mass"] == number
+
+
+def test_a_disk_that_does_not_take_lessons_ends_nothing(tmp_path: Path) -> None:
+    """What cannot be written is told, and training goes on in the new lesson."""
+    with opened(tmp_path) as folder:
+        lessons = three_lessons()
+        start = Start(folder, 1, lessons=lessons)
+        lessons.add_episode(NAME, 9.0, 1)
+        folder.training_status.parent.mkdir(exist_ok=True)
+        folder.training_status.mkdir()
+        start.keeper.save_lessons({})
+        assert "training_status.json" in start.picture.last_error
+        assert folder.run_state.exists()
+        folder.training_status.rmdir()
+
+
+def test_damaged_lessons_are_told(tmp_path: Path) -> None:
+    """A run state whose lessons make no sense ends the start with one line, like every other part of it."""
+    with opened(tmp_path) as folder:
+        Start(folder, 1, lessons=three_lessons()).keeper.save_run_state({})
+    state = saved(tmp_path)
+    with opened(tmp_path, resume=True) as folder:
+        second = Start(folder, 2, lessons=three_lessons())
+        damaged = replace(state, extra={**state.extra, "lessons": {"numbers": 3}})
+        with pytest.raises(UserError, match="does not fit together") as caught:
+            second.keeper.restore(damaged)
+        assert caught.value.exit_code is ExitCode.BAD_CHECKPOINT

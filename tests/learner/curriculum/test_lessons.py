@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from rollcast.enums import ResetMode
+from rollcast.v1 import policy_pb2
 
 from learner.curriculum.lessons import Lessons, no_lessons
 from tests.learner.curriculum.curricula import curriculum, parameters
@@ -34,7 +34,7 @@ def test_constants_are_told_and_never_change() -> None:
     assignment = lessons.assignment()
     assert assignment is not None
     assert list(assignment.parameter_order) == ["mass", "gravity"]
-    assert (assignment.settings_revision, assignment.reset) == (1, ResetMode.NONE)
+    assert (assignment.settings_revision, assignment.reset) == (1, policy_pb2.RESET_MODE_NONE)
     assert assignment.environment_parameters["gravity"].constant == 9.5
     play(lessons, *[100.0] * 50)
     assert (lessons.take_changes(), lessons.revision) == ([], 1)
@@ -155,7 +155,7 @@ def test_environments_are_reset_where_the_lesson_asks_for_it() -> None:
     """The mode of the assignment is what its caller read from the changes."""
     assignment = lessons_of(mass=3).assignment(reset=True)
     assert assignment is not None
-    assert assignment.reset == ResetMode.NOW
+    assert assignment.reset == policy_pb2.RESET_MODE_NOW
 
 
 def test_the_last_lesson_has_no_end() -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 import grpc
 from rollcast.policies import PolicyAssembler
-from rollcast.v1 import policy_pb2
+from rollcast.v1 import policy_pb2, session_pb2
 
 from tests.learner.service.harness import Actor, async_test, eventually, failure, read_policy, running
 from tests.learner.service.samples import make_options, make_policy, make_spec
@@ -201,3 +201,30 @@ async def test_assignments_come_first_and_are_sent_again_when_they_change() -> N
         learner.server.set_assignment(assignment)
         second = (await call.read()).assignment
         assert (second.id, second.environment_parameters["gravity"].constant) == (2, 1.5)
+
+
+@async_test
+async def test_openings_carry_the_present_assignment() -> None:
+    """A simulator knows its parameters before its first step; only who may have missed a reset is told to reset."""
+    assignment = policy_pb2.Assignment(settings_revision=3, parameter_order=["gravity"])
+    assignment.environment_parameters["gravity"].constant = 9.5
+    async with running(assignment=assignment) as learner, Actor(learner.server.port) as actor:
+        told = (await actor.open()).assignment
+        assert (told.id, told.settings_revision, list(told.parameter_order)) == (1, 3, ["gravity"])
+        assignment.reset = policy_pb2.RESET_MODE_NOW
+        learner.server.set_assignment(assignment)
+        resume = session_pb2.ResumeSession(session_id=actor.session_id, epoch=actor.epoch, generation=1)
+        again = await actor.open(resume=resume)
+        assert (again.resumed, again.assignment.id) == (True, 2)
+        assert again.assignment.reset == policy_pb2.RESET_MODE_NOW
+        async with Actor(learner.server.port, "late") as late:
+            told = (await late.open()).assignment
+        assert (told.id, told.reset) == (2, policy_pb2.RESET_MODE_NONE)
+        assert told.environment_parameters["gravity"].constant == 9.5
+
+
+@async_test
+async def test_an_opening_without_parameters_asks_for_nothing() -> None:
+    """Its assignment has id 0, which says: learn."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        assert (await actor.open()).assignment == policy_pb2.Assignment()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from learner.trainers.records import MAX_KEYS, MAX_METRIC_KEYS, RecordTally
 def records(keys: Sequence[str], *values: tuple[int, float, int]) -> Chunk:
     """A chunk with records: index of the key, value, aggregation."""
     numbers, numerics, kinds = zip(*values, strict=True)
-    columns = {
+    columns: dict[str, Any] = {
         "stat/key": np.array(numbers, np.uint32),
         "stat/value": np.array(numerics, np.float32),
         "stat/aggregation": np.array(kinds, np.uint8),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,23 +15,20 @@ from tests.e2e.processes import Child, Processes
 from tests.e2e.runs import small
 from tests.players.build import make_build
 
-TIMEOUT_SECONDS = 3
-
 
 def free_ports(count: int) -> int:
     """Returns the first of so many consecutive ports that nobody listens on now."""
-    for first in range(21000, 32000, 8):
-        if all(_is_free(port) for port in range(first, first + count)):
+    for _ in range(1000):
+        first = random.randrange(20000, 32000, 8)  # below those that the system gives to whoever asks for any
+        if all(_is_free(host, port) for port in range(first, first + count) for host in ("127.0.0.1", "::1")):
             return first
     raise AssertionError(f"no {count} ports in a row are free")
 
 
-def _is_free(port: int) -> bool:
-    with socket.socket(socket.AF_INET6) as probe:
-        probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def _is_free(host: str, port: int) -> bool:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         try:
-            probe.bind(("::", port))
+            probe.bind((host, port))
         except OSError:
             return False
     return True

@@ -143,7 +143,7 @@ def test_foreign_files_are_told_apart(tmp_path: Path) -> None:
     """Other programs' files, newer formats and other kinds each have a message of their own."""
     path = tmp_path / "x.pt"
     torch.save({"Policy": {}, "global_step": torch.tensor(1)}, path)
-    with pytest.raises(BadCheckpoint, match="no format number"):
+    with pytest.raises(BadCheckpoint, match="is a checkpoint of ML-Agents"):
         read_document(path, "test")
     torch.save([1, 2], path)
     with pytest.raises(BadCheckpoint, match="no format number"):

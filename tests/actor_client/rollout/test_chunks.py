@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -106,3 +108,12 @@ def test_splitting_is_greedy_and_in_order() -> None:
     assert split([4, 4, 4], row_bytes=1, segment_bytes=1, budget_bytes=10, max_rows=0) == [slice(0, 2), slice(2, 3)]
     assert split([4, 4, 4], row_bytes=1, segment_bytes=0, budget_bytes=99, max_rows=8) == [slice(0, 2), slice(2, 3)]
     assert split([50, 1, 1], row_bytes=1, segment_bytes=0, budget_bytes=10, max_rows=0) == [slice(0, 1), slice(1, 3)]
+
+
+def test_bundles_are_parted_only_if_they_must_be() -> None:
+    """A slice ends before a bundle that fits a slice of its own; a bundle that fits none fills what is left."""
+    by_rows = partial(split, row_bytes=1, segment_bytes=0, budget_bytes=1000, max_rows=10)
+    assert by_rows([4, 4, 4], bundles=[1, 2]) == [slice(0, 1), slice(1, 3)]
+    assert by_rows([4, 4, 4]) == [slice(0, 2), slice(2, 3)]
+    assert by_rows([4, 6, 6, 2], bundles=[1, 3]) == [slice(0, 2), slice(2, 4)]
+    assert by_rows([9, 1, 9, 1], bundles=[2, 2]) == [slice(0, 2), slice(2, 4)]

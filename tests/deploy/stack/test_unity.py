@@ -85,10 +85,10 @@ def test_every_player_has_a_process_and_a_home(playing: tuple[Stack, Watcher]) -
     script = "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -o 'mlagents-port 500[0-9]' | sort -u"
     ports = stack.execute("unity", "sh", "-c", script).split("\n")
     assert [line.split()[-1] for line in ports if line] == ["5005", "5006"]
-    stack.execute("unity", "sh", "-c", 'test "$HOME" = /home/unity && touch "$HOME/preferences"')
+    stack.execute("unity", "sh", "-c", 'test "$HOME" = /player-home && touch "$HOME/preferences"')
     container = stack.containers("unity")[0]
     assert container["HostConfig"]["ReadonlyRootfs"] is True
-    assert "/home/unity" in container["HostConfig"]["Tmpfs"]
+    assert "/player-home" in container["HostConfig"]["Tmpfs"]
 
 
 def test_it_ends_in_good_order(stopped: tuple[Stack, dict[str, str], Scrape]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import socket
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +56,7 @@ class Gateway:
         play: arguments of the players; None for an editor.
         players: how many.
         name: of the actor.
+        inside: arguments of the interpreter that come first, of a program that goes on as the gateway.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Gateway:
         play: tuple[str, ...] | None = (),
         players: int = 1,
         name: str = "gateway",
-        environment: Mapping[str, str] | None = None,
+        inside: tuple[str, ...] = (),
     ) -> None:
         self.folder = processes.folder / name
         self.folder.mkdir(parents=True)
@@ -77,9 +77,7 @@ class Gateway:
         if play is not None:
             build = make_build(self.folder, "--events", str(self.folder / "events"), *play)
             arguments += ["--env", str(build), "--num-envs", str(players)]
-        self.child: Child = processes.python(
-            name, "-m", "actor_client", "unity", *arguments, *options, environment=environment
-        )
+        self.child: Child = processes.python(name, *inside, "-m", "actor_client", "unity", *arguments, *options)
 
     def players_said(self) -> str:
         """Returns what players wrote to their logs, former ones included."""

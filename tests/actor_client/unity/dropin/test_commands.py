@@ -1,0 +1,90 @@
+"""What the two children are started with, from the flags and what the learner makes of the run file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from actor_client.cli import build_parser as build_actor_parser
+from actor_client.unity.dropin import commands
+from actor_client.unity.dropin.addresses import LearnerAddress
+from actor_client.unity.dropin.exits import DropInError
+from actor_client.unity.dropin.flags import Given, parse
+from actor_client.unity.dropin.plan import Plan, make_plan
+from learner.exits import ExitCode
+
+HERE = LearnerAddress("127.0.0.1:50051", "127.0.0.1:50051", 50051, is_usual=True, is_shared=False)
+SHARED = LearnerAddress("0.0.0.0:50051", "127.0.0.1:50051", 50051, is_usual=True, is_shared=True)
+RUN = """
+behaviors: {Ball: {trainer_type: ppo}}
+env_settings: {env_path: Build, num_envs: 3, base_port: 6000, env_args: [--level, "2"], timeout_wait: 7}
+engine_settings: {no_graphics: true}
+checkpoint_settings: {run_id: ball, results_dir: there}
+"""
+
+
+def _planned(folder: Path, *arguments: str, run: str = RUN) -> tuple[Given, Plan]:
+    path = folder / "run.yaml"
+    path.write_text(run)
+    given = parse([str(path), *arguments])
+    return given, make_plan(given)
+
+
+def test_the_run_file_tells_the_gateway(tmp_path: Path) -> None:
+    """It is told all that the run file says of its players, in flags that it has."""
+    given, plan = _planned(tmp_path)
+    assert plan.folder == Path("there/ball")
+    words = commands.gateway(given, plan, HERE)
+    assert words[:4] == [sys.executable, "-m", "actor_client", "unity"]
+    told = vars(build_actor_parser().parse_args(words[3:]))
+    assert told["env"] == "Build"
+    assert (told["base_port"], told["num_envs"], told["timeout_wait"]) == ("6000", "3", "7")
+    assert told["no_graphics"] is True
+    assert told["env_args"] == ["--level", "2"]
+    assert told["log_dir"] == "there/ball/run_logs"
+    assert told["learner"] == "127.0.0.1:50051"
+    assert "insecure" not in told
+
+
+def test_flags_win_over_the_run_file(tmp_path: Path) -> None:
+    """Also those that say no more than the default does."""
+    given, plan = _planned(tmp_path, "--num-envs=1", "--base-port", "5005", "--env-args", "--level", "9")
+    told = vars(build_actor_parser().parse_args(commands.gateway(given, plan, HERE)[3:]))
+    assert (told["base_port"], told["num_envs"], told["env_args"]) == ("5005", "1", ["--level", "9"])
+    assert commands.learner(given, plan, HERE)[-3:] == ["--env-args", "--level", "9"]
+
+
+def test_the_editor_has_a_port_of_its_own(tmp_path: Path) -> None:
+    """Without a build neither ports nor restarts are asked for: the gateway waits where editors call."""
+    given, plan = _planned(tmp_path, run="behaviors: {Ball: {trainer_type: ppo}}")
+    words = commands.gateway(given, plan, HERE)
+    assert not [word for word in words if word.startswith(("--env", "--base-port", "--num-envs", "--timeout"))]
+
+
+@pytest.mark.parametrize(("said", "wanted"), [([], "mlagents"), (["--log-format=json"], "json")])
+def test_the_console_is_that_of_mlagents_unless_told(tmp_path: Path, said: list[str], wanted: str) -> None:
+    """The learner prints ML-Agents' lines; with JSON both speak JSON."""
+    given, plan = _planned(tmp_path, *said)
+    formats = [word for word in commands.learner(given, plan, HERE) if word.startswith("--log-format")]
+    assert formats == [f"--log-format={wanted}"]
+    assert ("--log-format=json" in commands.gateway(given, plan, HERE)) == (wanted == "json")
+
+
+def test_how_others_join(tmp_path: Path) -> None:
+    """The line is a command where others can come, and says how they could where they cannot."""
+    _, plan = _planned(tmp_path)
+    assert "--address 0.0.0.0:50051 --insecure" in commands.another_machine(plan, HERE)
+    joining = commands.another_machine(plan, SHARED)
+    assert "rollcast-actor unity --env Build --num-envs 3 --learner " in joining
+    assert joining.endswith(":50051 --insecure")
+
+
+def test_a_run_file_with_faults_is_the_learners_to_tell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its lines come through, and its code."""
+    with pytest.raises(DropInError) as caught:
+        _planned(tmp_path, run="behaviors: {Ball: {max_stesp: 3}}")
+    assert caught.value.exit_code == ExitCode.RUN_FILE
+    assert caught.value.message == ""
+    assert "did you mean 'max_steps'?" in capsys.readouterr().err

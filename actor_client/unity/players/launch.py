@@ -69,9 +69,9 @@ def find_build(env: str, system: str = sys.platform) -> Path:
     for suffix in _SUFFIXES:
         stem = stem.replace(suffix, "") if stem.endswith(suffix) else stem
     try:
-        for path in _candidates(Path(stem), system):
+        for path in _candidates(Path(stem).absolute(), system):
             if path.is_file():
-                return _runnable(path.absolute())
+                return _runnable(path)
         if Path(env).is_dir():
             raise _unknown(f"--env {env} is a folder; name the player in it{_found(Path(env))}")
     except (OSError, ValueError) as error:  # a name that no file can have

@@ -1,0 +1,122 @@
+"""The first moments of the command: ports listen before anything else is there, and a port that is taken is one line."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from communicator_objects.unity_message_pb2 import UnityMessageProto
+
+from actor_client.exits import ExitCode
+from actor_client.unity.ports import Ports
+from actor_client.unity.start import FAREWELL, Door, listening
+from tests.actor_client.unity.harness import Caller
+from tests.actor_client.unity.players.programs import SECONDS, eventually
+from tests.e2e.unity import free_ports
+
+WAITS = """
+import os, time
+while not os.path.exists({gate!r}):
+    time.sleep(0.01)
+raise ModuleNotFoundError("enough was seen", name="enough")
+"""
+
+
+class Echo:
+    """Answers a message with itself."""
+
+    def exchange(self, request: bytes) -> bytes:
+        """The message."""
+        return request
+
+
+def command(*arguments: str) -> list[str]:
+    """The command line."""
+    return [sys.executable, "-m", "actor_client", "unity", *arguments]
+
+
+def is_open(host: str, port: int) -> bool:
+    """Whether something listens."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        return probe.connect_ex((host, port)) == 0
+
+
+def test_ports_listen_before_anything_large_is_imported(tmp_path: Path) -> None:
+    """Whatever takes its time to load, or fails to, a player that calls meanwhile is not lost."""
+    gate = tmp_path / "gate"
+    for module in ("structlog", "pydantic", "numpy", "onnxruntime", "communicator_objects"):
+        (tmp_path / f"{module}.py").write_text(WAITS.format(gate=str(gate)))
+    port = free_ports(2)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    arguments = command("--env", "B", "--num-envs", "2", "--base-port", str(port))
+    with subprocess.Popen(arguments, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            for host in ("127.0.0.1", "::1"):
+                eventually(lambda: is_open(host, port) and is_open(host, port + 1), "open ports")  # noqa: B023
+            with Caller(port) as player:
+                answer = player.soon(UnityMessageProto())
+                assert process.poll() is None
+                gate.touch()
+                assert answer.result(SECONDS).header.status == 400
+            _, errors = process.communicate(timeout=SECONDS)
+        finally:
+            process.kill()
+    assert process.returncode == ExitCode.MISSING_EXTRA
+    assert errors.startswith("error: this command needs the module 'enough'; in the checkout: pip install")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_a_port_that_is_taken_is_one_line(host: str) -> None:
+    """On either address that localhost may mean; no player is started."""
+    port = free_ports(3)
+    taken = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    with closing(taken):
+        taken.bind((host, port + 2))
+        taken.listen()
+        arguments = command("--env", "B", "--num-envs", "3", "--base-port", str(port))
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == ExitCode.PORT_IN_USE
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert str(port + 2) in line
+    assert "--base-port" in line
+
+
+def test_the_farewell_is_what_it_says() -> None:
+    """A header with status 400 and nothing else."""
+    message = UnityMessageProto()
+    message.header.status = 400
+    assert message.SerializeToString() == FAREWELL
+
+
+def test_who_calls_early_is_answered_once_somebody_is_there() -> None:
+    """A call before the door opens waits, and one after it does not; closing a door that is open changes nothing."""
+    door, never = Door(), Door()
+    with ThreadPoolExecutor(2) as threads:
+        early, in_vain = threads.submit(door.exchange, b"early"), threads.submit(never.exchange, b"x")
+        door.open(Echo())
+        never.close()
+        assert early.result(SECONDS) == b"early"
+        assert in_vain.result(SECONDS) == FAREWELL
+    door.close()
+    assert door.exchange(b"late") == b"late"
+
+
+def test_ports_are_closed_at_the_end_and_answer_first() -> None:
+    """What waits for an answer gets it; then nothing listens."""
+    port = free_ports(1)
+    with Caller(port) as player:
+        with listening(Ports(("127.0.0.1",), port, 1, 1 << 20, is_editor=True)):
+            answer = player.soon(UnityMessageProto())
+            eventually(lambda: is_open("127.0.0.1", port), "an open port")
+        # It either came in time for its farewell, or found the port closed.
+        failure = answer.exception(SECONDS)
+        assert failure is not None or answer.result().header.status == 400
+    assert not is_open("127.0.0.1", port)

@@ -1,0 +1,148 @@
+"""What agents' rows come to when something is lost: environments, sessions, generations, numbers, agents themselves."""
+
+from __future__ import annotations
+
+import numpy as np
+from rollcast.enums import SegmentEnd
+
+from actor_client.policy.actions import Actions
+from tests.actor_client.rollout.agents.driver import SPEC, Driver, answers, story
+from tests.actor_client.rollout.harness import KeepingLink
+
+CUT, TERMINATED = SegmentEnd.CUT, SegmentEnd.TERMINATED
+
+
+def test_answers_to_agents_that_are_gone_are_left_out() -> None:
+    """An environment is lost between question and answer: the others get theirs."""
+    driver = Driver()
+    gone = driver.ask({1: 10.0, 2: 11.0}, env=0, act=False)
+    here = driver.ask({1: 20.0}, env=1, act=False)
+    driver.recorder.drop_env(0, "reset")
+    anew = driver.ask({1: 30.0}, env=0, act=False)
+    chosen = np.array([[1], [0], [1]], np.int32)
+    driver.recorder.act(np.array([gone[0], here[0], gone[1]]), Actions(None, chosen, -chosen.astype(np.float32), None))
+    driver.recorder.act(gone, answers(2))
+    assert driver.recorder.in_flight == 1
+    driver.recorder.act(anew, answers(1))
+    driver.end({1: 31.0}, env=0)
+    driver.end({1: 21.0}, env=1)
+
+    assert driver.column("obs/state") == [[30], [20]]
+    assert driver.column("discrete_action") == [[1], [0]]
+
+
+def test_rows_of_an_old_generation_are_discarded_even_in_flight() -> None:
+    """They count as produced and as discarded; the episode goes on and its return is whole."""
+    driver = Driver()
+    driver.ask({1: 10.0})
+    driver.ask({1: 11.0}, reward=1.0)
+    waiting = driver.ask({2: 20.0}, act=False)
+    driver.recorder.swap(2, 0)
+    driver.recorder.act(waiting, answers(1))
+    driver.ask({1: 12.0}, reward=2.0)
+    driver.end({1: 13.0, 2: 21.0}, reward=4.0)
+
+    assert story(driver) == [([12, 13], TERMINATED), ([20, 21], TERMINATED)]
+    assert [piece.first_step for piece in driver.pieces()] == [2, 0]
+    assert {chunk.generation for chunk in driver.link.chunks} == {2}
+    books = driver.link.books.view()
+    assert (books.produced, books.discarded) == (4, {"generation": 2})
+    assert driver.column("episode/return") == [7, 4]
+    assert driver.column("episode/length") == [3, 1]
+
+
+def test_a_lost_session_costs_what_was_not_sent() -> None:
+    """Open and closed rows and records are discarded in its books; the row in flight counts in the new ones."""
+    driver = Driver(KeepingLink(SPEC, time_horizon=2))
+    driver.ask({1: 10.0, 2: 20.0})
+    driver.end({2: 21.0})
+    for step in range(11, 14):
+        driver.ask({1: float(step)})
+    lost = driver.link.books
+    driver.recorder.discard("session_lost")
+    driver.link.begin_session()
+    assert (lost.view().produced, lost.view().open, lost.view().discarded) == (4, 0, {"session_lost": 4})
+    driver.end({1: 14.0})
+
+    assert story(driver) == [([13, 14], TERMINATED)]
+    assert [piece.first_step for piece in driver.pieces()] == [3]
+    assert driver.column("episode/length") == [4]
+    assert driver.link.books.view().produced == 1
+
+
+def test_a_lost_environment_costs_its_open_rows() -> None:
+    """They are discarded by reason; closed ones and other environments stay, and no episode is reported."""
+    driver = Driver(KeepingLink(SPEC, time_horizon=2))
+    for step in range(4):
+        driver.ask({1: 10.0 + step}, env=0)
+        driver.ask({1: 20.0 + step}, env=1)
+    driver.recorder.drop_env(0, "player_lost")
+    assert (driver.recorder.agents, driver.recorder.in_flight) == (1, 1)
+    driver.end({1: 14.0}, env=0)
+    driver.end({1: 24.0}, env=1)
+
+    assert story(driver) == [([10, 11, 12], CUT), ([20, 21, 22], CUT), ([22, 23, 24], TERMINATED)]
+    assert driver.link.books.view().discarded == {"player_lost": 1}
+    assert driver.column("episode/env") == [1]
+    assert driver.recorder._pool.used == 0
+
+
+def test_rows_that_are_not_finite_cost_the_open_segment() -> None:
+    """The faulty step, what was open before it, and the step whose observation was bad; then recording goes on."""
+    driver = Driver()
+    for step in range(3):
+        driver.ask({1: 10.0 + step, 2: 20.0 + step})
+    driver.ask({1: 0.0, 2: 23.0}, faulty=[1])
+    driver.ask({1: 14.0, 2: 24.0})
+    driver.end({1: 15.0, 2: 25.0})
+
+    assert story(driver) == [([14, 15], TERMINATED), ([20, 21, 22, 23, 24, 25], TERMINATED)]
+    assert [piece.first_step for piece in driver.pieces()] == [4, 0]
+    books = driver.link.books.view()
+    assert (books.produced, books.discarded) == (10, {"not_finite": 4})
+    assert driver.column("episode/return") == [5]
+    assert driver.recorder.unusable_episodes == 1
+
+
+def test_an_end_that_is_not_finite_costs_the_open_segment() -> None:
+    """Nothing of it is sent, and no episode is reported; the same holds for agents that are dropped by name."""
+    driver = Driver()
+    driver.ask({1: 10.0, 2: 20.0})
+    driver.ask({1: 11.0, 2: 21.0})
+    driver.recorder.drop_agents(0, [2, 77], "env_error")
+    driver.end({1: 0.0}, faulty=True)
+    driver.end({2: 22.0})
+
+    assert story(driver) == []
+    assert driver.link.chunks == []
+    assert driver.link.books.view().discarded == {"env_error": 2, "not_finite": 2}
+    assert driver.recorder.unusable_episodes == 2
+    assert driver.recorder._pool.used == 0
+
+
+def test_a_return_beyond_float32_is_not_reported() -> None:
+    """It would have the whole chunk refused; the rows are good."""
+    driver = Driver()
+    driver.ask({1: 10.0})
+    driver.ask({1: 11.0}, reward=3e38)
+    driver.end({1: 12.0}, reward=3e38)
+
+    assert story(driver) == [([10, 11, 12], TERMINATED)]
+    assert driver.recorder.unusable_episodes == 1
+    assert driver.column("episode/return") == []
+
+
+def test_agents_that_never_say_goodbye_are_forgotten() -> None:
+    """Beyond the limit of an environment the oldest of those that are absent go, by reason."""
+    driver = Driver(max_agents=3)
+    driver.ask({1: 10.0, 2: 20.0, 3: 30.0})
+    driver.ask({2: 21.0})
+    driver.ask({1: 11.0})
+    driver.ask({1: 12.0, 4: 40.0, 5: 50.0})
+    assert driver.recorder.agents == 3
+    assert driver.recorder.in_flight == 3
+    assert driver.link.books.view().discarded == {"too_many_agents": 1}
+    driver.end({1: 13.0, 2: 22.0, 4: 41.0, 5: 51.0})
+
+    assert story(driver) == [([10, 11, 12, 13], TERMINATED), ([40, 41], TERMINATED), ([50, 51], TERMINATED)]
+    assert driver.recorder._pool.used == 0

@@ -26,6 +26,7 @@ from learner.beginning import (
 )
 from learner.checkpoints.runfolder import RunFolder, open_run_folder
 from learner.checkpoints.store import CheckpointStore
+from learner.checkpoints.store import RunState as SavedState
 from learner.control import RunControl
 from learner.ending import write_ending
 from learner.exits import ExitCode, UserError
@@ -132,25 +133,9 @@ class Learner:
         self._record = RunRecord.of(
             loaded, folder, generation=self._generation, seed=self._seed, view=self.view, live=self._sessions.live
         )
-        self._keeper = CheckpointKeeper(
-            checkpoints,
-            self._behaviors,
-            self._sessions,
-            self._ledger,
-            self._picture,
-            generation=self._generation,
-            checkpoint_seconds=service.checkpoint_seconds,
-            extra={SEED_PART: {"run": self._seed}},
-            on_saved=self._record.note_saved,
-            on_not_saved=self._record.note_not_saved,
-            metrics=self._metrics.checkpoints,
-            lessons=self._lessons,
-        )
-        if state is not None:
-            self._keeper.restore(state)
-        else:
+        self._keeper = self._make_keeper(checkpoints, state)
+        if state is None:
             self._keep_configuration()
-        self._keeper.restore_lessons()
         self._teacher = Teacher(self._lessons, self._keeper)
         self._factory = TrainerFactory(
             options,
@@ -210,6 +195,31 @@ class Learner:
     def view(self) -> RunView:
         """Returns the picture of this moment; from any thread."""
         return self._picture.run_view(self._state(), self._address)
+
+    def _make_keeper(self, checkpoints: CheckpointStore, state: SavedState | None) -> CheckpointKeeper:
+        """Makes what saves the run, and lets it go on from a saved state.
+
+        Raises:
+            UserError: the state does not fit.
+        """
+        keeper = CheckpointKeeper(
+            checkpoints,
+            self._behaviors,
+            self._sessions,
+            self._ledger,
+            self._picture,
+            generation=self._generation,
+            checkpoint_seconds=self._service.checkpoint_seconds,
+            extra={SEED_PART: {"run": self._seed}},
+            on_saved=self._record.note_saved,
+            on_not_saved=self._record.note_not_saved,
+            metrics=self._metrics.checkpoints,
+            lessons=self._lessons,
+        )
+        if state is not None:
+            keeper.restore(state)
+        keeper.restore_lessons()
+        return keeper
 
     def _make_server(self) -> LearnerServer:
         run = RunInfo.from_options(

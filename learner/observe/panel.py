@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.box import ROUNDED
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -12,11 +14,11 @@ from rich.text import Text
 
 from learner.observe import text
 from learner.observe.sparkline import History, sparkline
-from learner.observe.view import BehaviorView, RunState, RunView, Verdict
+from learner.observe.view import BehaviorView, LessonView, RunState, RunView, Verdict
 
 MAX_PANEL_CHARS = 110
 BAR_CHARS = 24
-FRAME_LINES = 7
+FRAME_LINES = 8
 BLOCK_LINES = 6
 FULL_QUEUE = 0.95
 """From here on the queue is shown as full: the trainer is the bottleneck."""
@@ -75,6 +77,9 @@ class PanelPicture:
             parts += [Text(), _invitation(view)]
         if view.behaviors:
             parts.append(_bottleneck(view.verdict))
+        curricula = [lesson for lesson in view.lessons if lesson.lessons > 1]
+        if curricula:
+            parts.append(_lessons(curricula))
         roomy = FRAME_LINES + BLOCK_LINES * len(view.behaviors) <= height_lines
         for behavior in view.behaviors:
             history = self._note(behavior)
@@ -140,6 +145,19 @@ def _bottleneck(verdict: Verdict) -> Text:
     shares = {"learner": verdict.learner_busy, "actors": verdict.actor_busy, "network": verdict.network_share}
     figures = [part for name, share in shares.items() for part in ((f"   {name} ", "dim"), (f"{share:.0%}", ""))]
     return _line(("bottleneck  ", "dim"), (verdict.name, "bold"), *figures)
+
+
+def _lessons(lessons: Sequence[LessonView]) -> Text:
+    """Returns which lesson each parameter with a curriculum is in."""
+    figures = [
+        part
+        for lesson in lessons
+        for part in (
+            (f"{text.printable(lesson.parameter)} ", ""),
+            (f"{lesson.number + 1}/{lesson.lessons} {text.printable(lesson.name)}   ", "dim"),
+        )
+    ]
+    return _line(("lessons     ", "dim"), *figures)
 
 
 def _invitation(view: RunView) -> Text:

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from learner.observe.panel import MAX_PANEL_CHARS, PanelPicture
 from learner.observe.sparkline import BARS
-from learner.observe.view import BehaviorView, RunState, RunView, Verdict
+from learner.observe.view import BehaviorView, LessonView, RunState, RunView, Verdict
 from tests.learner.observe.views import behavior, run_view
 
 
@@ -51,6 +51,15 @@ def test_without_a_verdict_the_panel_says_why() -> None:
     silent = replace(run_view(behavior()), verdict=Verdict(text="the run is paused"))
     assert "bottleneck  the run is paused" in draw(silent)
     assert "bottleneck" not in draw(run_view())
+
+
+def test_lessons_are_shown_where_there_is_a_curriculum() -> None:
+    """A parameter with one lesson is not worth a line; names from outside cannot take hold of the terminal."""
+    lessons = (LessonView("mass", 1, 3, "mid\x1bdle"), LessonView("wind", 0, 1, "wind"))
+    shown = draw(replace(run_view(behavior()), lessons=lessons))
+    assert "lessons     mass 2/3 mid\\x1bdle" in shown
+    assert "wind" not in shown
+    assert "lessons" not in draw(replace(run_view(behavior()), lessons=lessons[1:]))
 
 
 def test_the_return_leaves_a_trail() -> None:

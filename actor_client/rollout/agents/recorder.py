@@ -127,6 +127,7 @@ class AgentRecorder:
         for ticket, (agent, row) in enumerate(zip(asking, rows.tolist(), strict=True), start=first_ticket):
             if self._waiting.pop(agent.ticket, None) is not None:
                 self._pool.give_back((agent.pending,))
+                agent.void = ""
             agent.pending, agent.ticket = row, ticket
             self._waiting[ticket] = agent
         if batch.faulty is not None:

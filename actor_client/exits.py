@@ -22,7 +22,7 @@ class ExitCode(enum.IntEnum):
     UNREACHABLE = 20, "the learner did not answer within --connect-timeout"
     UNAUTHENTICATED = 21, "the learner does not know who this actor is"
     NOT_ALLOWED = 22, "the learner does not let this actor take part"
-    PORT_IN_USE = 23, "the address for metrics is taken, or this machine has no such address"
+    PORT_IN_USE = 23, "a port for players or metrics is taken, or this machine has no such address"
 
     NOT_A_LEARNER = 30, "the other side answers, but does not speak Rollcast's protocol"
     MALFORMED = 31, "the learner could not read what this actor sent: a fault of the actor"
@@ -32,7 +32,7 @@ class ExitCode(enum.IntEnum):
     UNKNOWN_BEHAVIOR = 35, "the run file has no behavior of this name"
     REFUSED = 36, "the learner cannot train this behavior with its present settings"
 
-    ENVIRONMENT_FAILED = 40, "the environment failed several times in a row"
+    ENVIRONMENT_FAILED = 40, "the environment failed several times in a row, or a Unity player more often than it may"
 
     POLICY_FAILED = 41, "the policy cannot act on what the environment shows"
 

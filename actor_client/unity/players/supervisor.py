@@ -20,6 +20,8 @@ from actor_client.unity.players.rules import PlayerRules
 LOOK_SECONDS: Final = 0.05
 STALL_SECONDS: Final = 2.0
 """If the supervisor itself stood still for so long, what players owe counts from its return."""
+HASTE_SECONDS: Final = 0.5
+"""So long a player that failed as soon as it was started waits for its next start: without limits it would not end."""
 LINGER_SECONDS: Final = 10.0
 """How long a player that closed its connection may take to end."""
 
@@ -138,7 +140,10 @@ class PlayerSupervisor:
         quota.count()
         self.restarts += 1
         self._log.warning("player_restarts", worker=worker, restart=quota.restarts, reason=fault)
-        each.start()
+        if each.age_seconds < HASTE_SECONDS:
+            self._stopping.wait(HASTE_SECONDS)
+        if not self._stopping.is_set():
+            each.start()
 
 
 class _Watched:
@@ -149,7 +154,7 @@ class _Watched:
         self.talk = talk
         self._timeout_seconds = timeout_seconds
         self._clock = clock
-        self._since = clock()
+        self._since = self._started = clock()
         self._closed_at: float | None = None
         self._has_played = False
 
@@ -162,11 +167,16 @@ class _Watched:
         self._closed_at = None
         self._has_played = False
         self.player.start()
-        self._since = self._clock()
+        self._since = self._started = self._clock()
 
     def excuse(self, now: float) -> None:
         """Counts from now what it owes."""
         self._since = now
+
+    @property
+    def age_seconds(self) -> float:
+        """Time since its process was started."""
+        return self._clock() - self._started
 
     @property
     def was_refused_at_once(self) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from rollcast.enums import ObservationKind, Squash
@@ -22,6 +23,9 @@ from learner.files import write_file
 from learner.networks.policy import PolicyNetwork
 from learner.publish.describe import input_names
 from learner.publish.graph import declare, trace
+
+if TYPE_CHECKING:
+    from onnx import GraphProto
 
 OPSET = 9
 IR_VERSION = 4  # the lowest that knows opset 9, and that lets initializers not be inputs
@@ -67,12 +71,47 @@ def render_unity(network: PolicyNetwork, squash: Squash = Squash.CLIP3_DIV3) -> 
     with torch.no_grad():
         model = trace(wrapper, values, outputs, opset=OPSET, batched=batched)
         results = dict(zip(outputs, wrapper(*values.values()), strict=True))
+    _leave_out_what_does_nothing(model.graph)
     declare(model.graph.input, values, batched=batched)
     declare(model.graph.output, results, batched=batched)
     model.ir_version = IR_VERSION
     model.producer_name, model.producer_version = "rollcast", ""
     onnx.checker.check_model(model)
     return bytes(model.SerializeToString())
+
+
+def _leave_out_what_does_nothing(graph: GraphProto) -> None:
+    """Takes out casts of floats to floats, and the spreading of the spread over rows, which its product does anyway.
+
+    What is left are plain operators, as in ML-Agents' own models, for which Unity's importers were made.
+    """
+    from onnx import TensorProto  # noqa: PLC0415 - see render_unity
+
+    floats = {item.name for item in graph.input if item.type.tensor_type.elem_type == TensorProto.FLOAT}
+    renamed: dict[str, str] = {}
+    for node in graph.node:
+        if node.op_type == "Mul" and node.input[0] in floats:  # a picture, scaled to what travels on the wire
+            floats.add(node.output[0])
+        is_cast = node.op_type == "Cast" and node.input[0] in floats and node.attribute[0].i == TensorProto.FLOAT
+        if is_cast or (node.op_type == "Expand" and _is_factor(graph, node.output[0])):
+            renamed[node.output[0]] = node.input[0]
+    for node in graph.node:
+        names = [renamed.get(name, name) for name in node.input]
+        del node.input[:]
+        node.input.extend(names)
+    kept = [node for node in graph.node if node.output[0] not in renamed]
+    used = {name for node in kept for name in node.input}
+    kept = [node for node in kept if node.op_type != "Shape" or node.output[0] in used]
+    del graph.node[:]
+    graph.node.extend(kept)
+
+
+def _is_factor(graph: GraphProto, name: str) -> bool:
+    """Says whether a value is only a factor, by itself or by its exponential."""
+    consumers = [node for node in graph.node if name in node.input]
+    return bool(consumers) and all(
+        node.op_type == "Mul" or (node.op_type == "Exp" and _is_factor(graph, node.output[0])) for node in consumers
+    )
 
 
 class _UnityModel(nn.Module):

@@ -24,6 +24,11 @@ from tests.learner.trainers.synthetic import SyntheticActor
 onnxruntime: Any = untyped_runtime  # it has no types
 FLOAT, INT64 = "tensor(float)", "tensor(int64)"
 ROWS = 4000
+OPERATORS = {
+    *("Add", "ArgMax", "Clip", "Concat", "Constant", "Conv", "Div", "Exp", "Flatten", "Gemm", "Identity", "LeakyRelu"),
+    *("Log", "LogSoftmax", "MaxPool", "Mul", "Multinomial", "RandomNormalLike", "Relu", "Sigmoid", "Split", "Sub"),
+}
+"""All are read by Barracuda 1.3 and 2.0, the importers of ML-Agents' packages 2.x, and by Sentis, that of 3.x."""
 
 
 def described(items: Any) -> list[tuple[str, str, list[Any]]]:
@@ -80,6 +85,7 @@ def test_the_models_of_the_example_scenes(spec: BehaviorSpec) -> None:
     model = onnx.load_model_from_string(payload)
     assert [(item.domain, item.version) for item in model.opset_import] == [("", 9)]
     assert 4 <= model.ir_version <= 6
+    assert {node.op_type for node in model.graph.node} <= OPERATORS
 
 
 @pytest.fixture(scope="module", params=TRAINED)

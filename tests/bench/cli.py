@@ -1,4 +1,4 @@
-"""The command line of the bench: `python -m tests.bench`, and `python -m tests.bench profile`."""
+"""The command line of the bench: `python -m tests.bench`, and `python -m tests.bench profile` or `unity`."""
 
 import argparse
 import signal
@@ -16,6 +16,8 @@ from tests.bench.peer_sb3 import StableBaselines3
 from tests.bench.rollcast_run import Rollcast
 from tests.bench.rounds import measure
 from tests.bench.table import render
+from tests.bench.unity_runs import ml_agents
+from tests.bench.unity_runs import rollcast as rollcast_unity
 from tests.bench.workplace import Workplace
 
 INTERRUPTED = 130
@@ -45,15 +47,19 @@ def _parser() -> argparse.ArgumentParser:
         description="Trains CartPole with Rollcast and with other trainers, measures the limits of this machine, and "
         "compares. It takes about two minutes a round; nothing else should run meanwhile.",
     )
-    parser.add_argument("command", nargs="?", choices=("all", "profile"), default="all", help="default: all")
+    parser.add_argument(
+        "command", nargs="?", choices=("all", "unity", "profile"), default="all",
+        help="all: Gymnasium's CartPole; unity: a Unity player trained by ML-Agents and by Rollcast, from the same run "
+        "file with the same command line (ten minutes a round); profile: where Rollcast's time goes (default: all)",
+    )  # fmt: skip
     parser.add_argument("--rounds", type=_positive, default=3, help="how often each is measured (default: 3)")
     parser.add_argument("--actors", type=_positive, default=1, help="actor processes of Rollcast (default: 1)")
     parser.add_argument("--envs", type=_positive, default=16, help="environments of each actor (default: 16)")
     parser.add_argument("--seconds", type=float, default=40.0, help="how long Sample Factory trains (default: 40)")
     parser.add_argument("--limit-seconds", type=float, default=3.0, help="for each part of a limit (default: 3)")
     parser.add_argument(
-        "--skip", action="append", default=[], metavar="NAME", choices=("rollcast", "sb3", "sf", "limits"),
-        help="leave out rollcast, sb3, sf or limits; may be repeated",
+        "--skip", action="append", default=[], metavar="NAME", choices=("rollcast", "sb3", "sf", "mlagents", "limits"),
+        help="leave out rollcast, sb3, sf, mlagents or limits; may be repeated",
     )  # fmt: skip
     parser.add_argument("--out", type=Path, metavar="DIR", help="where results go (default: results/bench)")
     return parser
@@ -75,6 +81,9 @@ def _bench(options: argparse.Namespace, workplace: Workplace) -> int:
 
 
 def _contestants(options: argparse.Namespace, workplace: Workplace) -> list[Contestant]:
+    if options.command == "unity":
+        players: list[Contestant] = [rollcast_unity(workplace), ml_agents(workplace)]
+        return [contestant for contestant in players if contestant.name not in options.skip]
     trainings: list[Contestant] = [
         Rollcast(workplace, actors=options.actors, envs=options.envs),
         StableBaselines3(workplace),

@@ -17,7 +17,7 @@ from tests.bench.measurement import (
 NOTHING = "-"
 IDLE_CORES = 0.2
 """So much goes on on any machine."""
-PEERS = ("sb3", "sf")
+PEERS = ("sb3", "sf", "mlagents")
 _GAP = "  "
 
 

@@ -73,37 +73,37 @@ class ActorMetrics(Collector):
 
 
 def _rollout(counts: RolloutCounts) -> Iterable[Metric]:
-    yield _counter("env_steps", "Environment steps taken.", counts.env_steps)
+    yield counter("env_steps", "Environment steps taken.", counts.env_steps)
     yield _counters("episodes", "Episodes ended.", "end", counts.episodes)
-    yield _counter("env_failures", "How often the environments were made anew.", counts.env_failures)
-    yield _histogram("env_step_seconds", "Time of one step of all environments, sampled.", counts.env_step_seconds)
-    yield _histogram("act_seconds", "Time of choosing their actions, sampled.", counts.act_seconds)
-    yield _histogram("record_seconds", "Time of recording it, sampled.", counts.record_seconds)
+    yield counter("env_failures", "How often the environments were made anew.", counts.env_failures)
+    yield histogram("env_step_seconds", "Time of one step of all environments, sampled.", counts.env_step_seconds)
+    yield histogram("act_seconds", "Time of choosing their actions, sampled.", counts.act_seconds)
+    yield histogram("record_seconds", "Time of recording it, sampled.", counts.record_seconds)
     yield _counters("wait_seconds", "Time not stepped, by what was missing.", "reason", counts.wait_seconds)
 
 
 def _books(books: BooksView) -> Iterable[Metric]:
-    yield _counter("steps_produced", "Steps recorded.", books.produced)
+    yield counter("steps_produced", "Steps recorded.", books.produced)
     yield _gauge("steps_open", "Steps in no chunk yet.", books.open)
     yield _gauge("steps_unacked", "Steps in chunks that the learner has not settled.", books.unacked)
-    yield _counter("steps_acked", "Steps that the learner settled.", books.acked)
+    yield counter("steps_acked", "Steps that the learner settled.", books.acked)
     discarded = _known(books.discarded, DISCARD_REASONS)
     yield _counters("steps_discarded", "Steps given up before they were in a chunk.", "reason", discarded)
     dropped = _known(books.dropped, BOOKS_DROP_REASONS)
     yield _counters("steps_dropped", "Steps given up in chunks.", "reason", dropped)
-    yield _counter("steps_ghost", "Steps of opponents that are not trained; outside the books.", books.ghost)
+    yield counter("steps_ghost", "Steps of opponents that are not trained; outside the books.", books.ghost)
 
 
 def _chunks(now: ActorSnapshot) -> Iterable[Metric]:
     rollout, connection = now.rollout, now.connection
     both = {reason: number + connection.chunks_dropped[reason] for reason, number in rollout.chunks_dropped.items()}
-    yield _counter("chunks_built", "Chunks made.", rollout.chunks_built)
-    yield _counter("chunks_sent", "Chunks written to a stream, those sent again included.", connection.chunks_sent)
-    yield _counter("chunks_acked", "Chunks that the learner settled.", connection.chunks_acked)
+    yield counter("chunks_built", "Chunks made.", rollout.chunks_built)
+    yield counter("chunks_sent", "Chunks written to a stream, those sent again included.", connection.chunks_sent)
+    yield counter("chunks_acked", "Chunks that the learner settled.", connection.chunks_acked)
     yield _counters("chunks_dropped", "Chunks given up.", "reason", both)
     yield _gauge("chunks_unacked", "Chunks that are kept until their ack.", now.chunks_unacked)
-    yield _counter("sent_bytes", "Encoded size of the chunks sent.", connection.sent_bytes)
-    yield _histogram("ack_round_trip_seconds", "From writing a chunk to its ack.", connection.round_trip_seconds)
+    yield counter("sent_bytes", "Encoded size of the chunks sent.", connection.sent_bytes)
+    yield histogram("ack_round_trip_seconds", "From writing a chunk to its ack.", connection.round_trip_seconds)
     rejected = _known(now.rejected, REJECT_REASONS)
     yield _counters("rejected_steps", "Steps that the learner refused in its acks.", "reason", rejected)
 
@@ -131,11 +131,12 @@ def _policies(now: ActorSnapshot) -> Iterable[Metric]:
     }
     yield _gauge("policy_version", "The version that acts.", now.policy_version)
     yield _counters("policy_swaps", "Policies, by what became of them.", "outcome", outcomes)
-    yield _histogram("policy_fetch_seconds", "From a policy's header to its use.", connection.policy_fetch_seconds)
+    yield histogram("policy_fetch_seconds", "From a policy's header to its use.", connection.policy_fetch_seconds)
     yield _gauge("last_policy_timestamp_seconds", "When the version that acts began to act.", rollout.swapped_at)
 
 
-def _counter(name: str, text: str, value: float) -> CounterMetricFamily:
+def counter(name: str, text: str, value: float) -> CounterMetricFamily:
+    """Returns a counter of an actor."""
     return CounterMetricFamily(PREFIX + name, text, value=value)
 
 
@@ -150,7 +151,8 @@ def _counters(name: str, text: str, label: str, counts: Mapping[str, float]) -> 
     return family
 
 
-def _histogram(name: str, text: str, tally: Tally) -> HistogramMetricFamily:
+def histogram(name: str, text: str, tally: Tally) -> HistogramMetricFamily:
+    """Returns a histogram of an actor."""
     counts, total = list(tally.counts), tally.total
     bounds = [str(floatToGoString(bound)) for bound in (*tally.bounds, math.inf)]  # type: ignore[no-untyped-call]
     buckets = list(zip(bounds, itertools.accumulate(counts), strict=True))

@@ -6,9 +6,9 @@ When it starts, the ports listen already (`actor_client.unity.start`).
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib.metadata import version
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -25,6 +25,7 @@ from actor_client.settings.unity import UnitySettings
 from actor_client.unity.channels.hub import SideChannels
 from actor_client.unity.channels.plugins import ChannelPlugin, load_plugins
 from actor_client.unity.conversation import Conversation
+from actor_client.unity.counts import GatewayCounts
 from actor_client.unity.gateway import Gateway, GatewaySettings
 from actor_client.unity.mailbox import Mailbox
 from actor_client.unity.players.launch import find_build
@@ -32,7 +33,11 @@ from actor_client.unity.players.logfiles import log_place
 from actor_client.unity.players.process import PlayerProcess, end_all
 from actor_client.unity.players.rules import PlayerRules, resolve_rules
 from actor_client.unity.players.supervisor import PlayerSupervisor
+from actor_client.unity.snapshot import PlayersSnapshot, snapshot
 from actor_client.unity.start import Door
+
+if TYPE_CHECKING:
+    from actor_client.unity.metrics import PlayerMetrics
 
 LEAVE_SECONDS: Final = 4.0
 """How long players may take to end when they were told so; together with the next one less than a container has."""
@@ -87,6 +92,8 @@ class UnityActor:
         )
         self._processes: tuple[PlayerProcess, ...] = ()
         self._failure: ActorError | None = None
+        self._gateway: Gateway | None = None
+        self._supervisor: PlayerSupervisor | None = None
         self._log = structlog.get_logger()
 
     def run(self) -> None:
@@ -104,7 +111,7 @@ class UnityActor:
             if settings.max_seconds is not None:
                 link.stop_after(settings.max_seconds)
             try:
-                with closing(link), served_metrics(settings, link, self._heartbeat, settings.env or EDITOR):
+                with closing(link), self._served_metrics():
                     self._serve()
             finally:
                 for conversation in self._conversations:
@@ -119,7 +126,7 @@ class UnityActor:
         """
         settings, link = self._settings, self._link
         run = link.open(settings.connect_timeout)
-        gateway = Gateway(
+        self._gateway = gateway = Gateway(
             link,
             run,
             self._mailbox,
@@ -151,7 +158,7 @@ class UnityActor:
             PlayerProcess(worker, first + worker, launch, shows_output=self._settings.log_level == "debug")
             for worker in range(len(conversations))
         )
-        supervisor = PlayerSupervisor(
+        self._supervisor = supervisor = PlayerSupervisor(
             self._processes,
             conversations,
             rules,
@@ -180,6 +187,23 @@ class UnityActor:
         """Ends all players at once, inside a signal handler."""
         for process in self._processes:
             process.kill()
+
+    def _served_metrics(self) -> AbstractContextManager[None]:
+        """Serves metrics within the block: of every actor, and of players."""
+        return served_metrics(
+            self._settings, self._link, self._heartbeat, self._settings.env or EDITOR, self._player_metrics
+        )
+
+    def _player_metrics(self) -> "PlayerMetrics":
+        from actor_client.unity.metrics import PlayerMetrics  # noqa: PLC0415 - who switches metrics off need not load it
+
+        return PlayerMetrics(self._snapshot)
+
+    def _snapshot(self) -> PlayersSnapshot:
+        """Returns what the players are like now; from any thread."""
+        counts = GatewayCounts() if self._gateway is None else self._gateway.counts
+        restarts = 0 if self._supervisor is None else self._supervisor.restarts
+        return snapshot(self._conversations, counts, restarts)
 
     def _say_where(self) -> None:
         settings, ports = self._settings, self._settings.ports

@@ -9,6 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from actor_client.metrics import ActorBuild, ActorMetrics
 from actor_client.snapshot import ActorSnapshot
+from actor_client.unity.metrics import PlayerMetrics
+from actor_client.unity.snapshot import PlayersSnapshot
 from learner.observe.metrics import BehaviorNumbers, GpuMemory, LearnerMetrics, MetricsSnapshot, Spread
 from learner.observe.metrics.calls import BIDI_STREAM, UNARY
 from tests.architecture.tree import ROOT
@@ -71,8 +73,10 @@ def learner_text() -> bytes:
 
 
 def actor_text() -> bytes:
-    """Returns what an actor exports."""
-    return ActorMetrics(ActorBuild("0.1.0", "abc", "CartPole-v1"), ActorSnapshot).exposition()
+    """Returns what an actor of Unity players exports, and every other but for the players."""
+    metrics = ActorMetrics(ActorBuild("0.1.0", "abc", "CartPole-v1"), ActorSnapshot)
+    metrics.registry.register(PlayerMetrics(PlayersSnapshot))
+    return metrics.exposition()
 
 
 @pytest.mark.parametrize(("part", "text"), [("The learner", learner_text()), ("The actor", actor_text())])

@@ -148,7 +148,7 @@ class Acting:
         for worker, stats in self._stats:
             recorder.add_stats(worker, stats)
         self._stats.clear()
-        self._declare_again(recorder.agents)
+        self._declare_again(recorder.most_agents)
 
     def _declare_again(self, agents: int) -> None:
         """Tells the learner of more agents than it knows of: its credit goes by them."""

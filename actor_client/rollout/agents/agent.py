@@ -65,11 +65,6 @@ class Group:
             self._step += 1
         return self._step
 
-    def take_held(self) -> list[ClosedSegment]:
-        """Returns the segments that wait, which do so no longer."""
-        held, self.held = self.held, []
-        return held
-
 
 class Agent:
     """State of one agent.

@@ -49,6 +49,7 @@ class AgentRecorder:
         max_agents: See `MAX_AGENTS`.
 
     Attributes:
+        most_agents: As many agents as there ever were at once: what the learner's credit should go by.
         in_flight: Agents that were answered and have not shown up again: so many rows will be produced.
         unusable_episodes: Finished episodes that were not reported, because their returns are not known or beyond
             float32.
@@ -75,6 +76,7 @@ class AgentRecorder:
         self._version = 0
         self._notices = Notices()
         self._max_agents = max_agents
+        self.most_agents = 0
         self.in_flight = 0
         self.unusable_episodes = 0
 
@@ -134,6 +136,9 @@ class AgentRecorder:
             self._drop([agent for agent, bad in zip(asking, batch.faulty, strict=True) if bad], NOT_FINITE)
         self._segments.regroup(asking, batch.group_ids.tolist(), rows, first_ticket, now)
         self._segments.cut_due(asking, now)
+        agents = self.agents
+        self.most_agents = max(self.most_agents, agents)
+        self._segments.ease(agents, self.most_agents, now)
         if len(known) > self._max_agents:
             self._forget_oldest(env, set(ids))
         if self._outbox.is_due(now):
@@ -185,6 +190,7 @@ class AgentRecorder:
         cut_off = [interrupted[place] for place in places]
         unused = self._segments.end(ended, cut_off, [finals[place] for place in places], now)
         self._pool.give_back(unused)
+        self._segments.ease(self.agents, self.most_agents, now)
         for agent, is_cut_off in zip(ended, cut_off, strict=True):
             self._record(agent, SegmentEnd.TRUNCATED if is_cut_off else SegmentEnd.TERMINATED, now)
             self._forget(agent)

@@ -23,10 +23,11 @@ class Segmenter:
 
     Attributes:
         rows: Complete rows in open segments, and in closed ones that are held for those of group mates.
+        held_rows: Those in closed ones.
         cut_through: Segments whose oldest row is of this version or an older one are ended.
     """
 
-    __slots__ = ("_groups", "_link", "_outbox", "_pool", "cut_through", "grouped", "rows")
+    __slots__ = ("_groups", "_link", "_outbox", "_pool", "cut_through", "grouped", "held_rows", "rows")
 
     def __init__(self, link: BehaviorLink, pool: RowPool, outbox: Outbox) -> None:
         self._link = link
@@ -35,6 +36,7 @@ class Segmenter:
         self._groups = Groups()
         self.grouped = False
         self.rows = 0
+        self.held_rows = 0
         self.cut_through = -1
 
     def complete(self, agents: Sequence[Agent], batch: AgentBatch, places: Sequence[int]) -> int:
@@ -124,7 +126,7 @@ class Segmenter:
         for agent in agents:
             group = agent.group
             if (group or agent) not in bundles:
-                bundles[group or agent] = [] if group is None else group.take_held()
+                bundles[group or agent] = [] if group is None else self._take_held(group)
         agents = [agent for agent in agents if agent.rows]
         if agents:
             finals = self._pool.take(len(agents))
@@ -133,6 +135,20 @@ class Segmenter:
                 bundles[agent.group or agent].append(agent.close(final, SegmentEnd.CUT))
         for bundle in bundles.values():
             self._release(bundle, now)
+
+    def ease(self, agents: int, most_agents: int, now: float) -> None:
+        """Cuts groups of which segments are held if more rows are open than the learner's credit can count on.
+
+        Credit always suffices for `time_horizon` rows of each agent that was declared. If held segments of agents that
+        are gone came on top without a limit, a mate that seldom asks could use it up, and nobody would be answered.
+
+        Args:
+            agents: Whose episodes run; each has a pending row, too.
+            most_agents: As many as there ever were.
+            now: Monotonic seconds.
+        """
+        if self.held_rows and self.rows + agents > most_agents * self._outbox.horizon:
+            self.cut([agent for group in self._groups if group.held for agent in group.members], now)
 
     def end(self, agents: Sequence[Agent], interrupted: Sequence[bool], finals: Sequence[int], now: float) -> list[int]:
         """Ends the segments of agents with their episodes; those of who has mates left are held.
@@ -162,6 +178,7 @@ class Segmenter:
                 self._release([segment], now)
             else:
                 group.held.append(segment)
+                self.held_rows += len(segment.rows)
         for agent in agents:
             self.leave(agent, now)
         return unused
@@ -170,7 +187,7 @@ class Segmenter:
         """Takes an agent out of its group; what was held for it is released if it was the last one."""
         over = self._groups.leave(agent)
         if over is not None:
-            self._release(over.take_held(), now)
+            self._release(self._take_held(over), now)
 
     def give_up(self, agent: Agent, reason: str) -> None:
         """Gives up the open segment of an agent.
@@ -188,7 +205,12 @@ class Segmenter:
     def release_held(self, now: float) -> None:
         """Lets go what is held for mates."""
         for group in self._groups:
-            self._release(group.take_held(), now)
+            self._release(self._take_held(group), now)
+
+    def _take_held(self, group: Group) -> list[ClosedSegment]:
+        held, group.held = group.held, []
+        self.held_rows -= sum(len(segment.rows) for segment in held)
+        return held
 
     def _release(self, bundle: Sequence[ClosedSegment], now: float) -> None:
         """Hands over segments that should share a chunk."""

@@ -143,6 +143,9 @@ class Play:
         assert self.link.books.view().open == self.recorder.open_steps
         assert self.recorder.in_flight == sum(episode.flying is not None for episode in self.running.values())
         assert self.recorder.agents == len(self.running)
+        # What credit always suffices for, whatever is held back for group mates.
+        possible = self.recorder.most_agents * self.recorder.horizon
+        assert self.recorder._segments.rows + self.recorder.agents <= possible
 
     def message(self, env: int) -> None:
         """One environment says who ended and who asks, after it was answered."""

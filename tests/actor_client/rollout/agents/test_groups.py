@@ -162,6 +162,22 @@ def test_a_segment_that_is_held_grows_no_older_than_the_lag_allows() -> None:
     assert driver.recorder.open_steps == 0
 
 
+def test_a_mate_that_seldom_asks_holds_nobody_up() -> None:
+    """Segments of mates that come and go are held only as long as credit suffices, which is that of all who were there."""
+    driver = Driver(KeepingLink(SPEC, time_horizon=8))
+    driver.ask({1: 0.0}, groups={1: 5})
+    for identity in range(2, 40):
+        driver.ask({identity: 0.0}, groups={identity: 5})
+        driver.ask({identity: 1.0}, groups={identity: 5})
+        assert driver.recorder.open_steps - driver.recorder._outbox.rows + driver.recorder.agents <= 2 * 8
+        driver.end({identity: 2.0})
+    driver.end({1: 1.0})
+
+    assert sum(map(len, driver.pieces())) == 38 * 2 + 1
+    assert driver.recorder.most_agents == 2
+    assert len(set(driver.column("group_episode"))) == 1
+
+
 def test_mates_share_a_chunk_where_they_fit() -> None:
     """A chunk is closed before a group that would be parted; only one that is too large for any chunk is."""
     driver = Driver(KeepingLink(SPEC, time_horizon=4, limits=limits(steps=10)))

@@ -6,7 +6,7 @@
 #   WHEELS       a folder of wheels to look in first; with PIP_NO_INDEX=1 in the environment, the only place
 #   SEED         the seed of the demo
 #   PYTEST       arguments for pytest, as in: make test PYTEST='-q -k ledger'
-#   BENCH        arguments for the bench, as in: make bench BENCH='--rounds 1 --skip sf'
+#   BENCH        arguments for the bench, as in: make bench BENCH='--rounds 1 --skip sf', or with a Unity player: BENCH=unity
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -70,4 +70,4 @@ clean: ## remove caches and builds
 	find protos learner actor_client tests deploy -name __pycache__ -prune -exec rm -rf {} +
 
 distclean: clean ## remove the virtual environments as well
-	rm -rf $(VENV) .venv-sb3 .venv-sf
+	rm -rf $(VENV) .venv-sb3 .venv-sf .venv-mlagents

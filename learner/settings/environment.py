@@ -40,6 +40,14 @@ class EnvironmentSettings(SettingsModel):
         default=60, le=MAX_WAIT_SECONDS, description="the period, in seconds"
     )
 
+    @field_validator("env_args", mode="before")
+    @classmethod
+    def _switches_are_text(cls, value: object) -> object:
+        """Reads true and false, which YAML takes for switches, as the text that ML-Agents hands to the player."""
+        if not isinstance(value, list | tuple):
+            return value
+        return [str(item) if isinstance(item, bool) else item for item in value]
+
     @model_validator(mode="after")
     def _many_need_a_player(self) -> Self:
         if self.num_envs > 1 and self.env_path is None:

@@ -44,7 +44,7 @@ RESOLVED: dict[str, tuple[str, dict[str, Any]]] = {
     "a learning rate of nothing": (PPO + "    hyperparameters: {learning_rate: 0}\n", {HYPER + "learning_rate": 0.0}),
     "a negative strength": (PPO + "    reward_signals: {extrinsic: {strength: -1}}\n", {SIGNALS + "extrinsic.strength": -1.0}),
     "a run id of digits": (PPO + "checkpoint_settings: {run_id: 7}\n", {"checkpoint_settings.run_id": "7"}),
-    "arguments become text": (PPO + "env_settings: {env_args: [--a, 3]}\n", {"env_settings.env_args": ["--a", "3"]}),
+    "arguments become text": (PPO + "env_settings: {env_args: [--a, 3, true]}\n", {"env_settings.env_args": ["--a", "3", "True"]}),
     "a behavior named by a number": ("behaviors: {3: {max_steps: 4}}\n", {"behaviors.3.max_steps": 4}),
     # schedules
     "schedules follow": (

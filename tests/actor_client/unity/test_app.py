@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -48,7 +49,7 @@ class Actor:
             "--base-port",
             str(self.port),
             "--metrics-address",
-            "off",
+            "127.0.0.1:0",
             "--log-format",
             "json",
         ]
@@ -71,6 +72,17 @@ class Actor:
         """The players that it started first."""
         self.has("players_started")
         return list(self.events("players_started")[0]["pids"])
+
+    def metric(self, line: str) -> None:
+        """Waits until its metrics have a line."""
+        self.has("metrics")
+        url = self.events("metrics")[0]["url"]
+
+        def has_line() -> bool:
+            with urllib.request.urlopen(url, timeout=SECONDS) as answer:  # noqa: S310 - this test's own process
+                return line in answer.read().decode().splitlines()
+
+        eventually(has_line, line)
 
     def end(self) -> int:
         """Asks it to end, and returns its exit code."""
@@ -133,6 +145,8 @@ def test_a_player_that_crashes_comes_back_and_costs_its_open_rows_alone(tmp_path
             assert restart["reason"].startswith("was ended by SIGSEGV (segmentation fault)")
             actor.has("player_connected", 3)
             trains(learner, 500)
+            actor.metric("rollcast_actor_player_restarts_total 1.0")
+            actor.metric('rollcast_actor_players{phase="running"} 2.0')
             assert [is_running(pid) for pid in pids] == [worker != restart["worker"] for worker in (0, 1)]
             assert actor.end() == ExitCode.OK
             (books,) = actor.events("books")

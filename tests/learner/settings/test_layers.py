@@ -198,6 +198,15 @@ def test_flags_are_known_by_name_or_path(write_run: WriteRun) -> None:
     assert loaded.sources["env_settings.seed"] == "default"
 
 
+def test_a_flag_that_says_the_default_still_wins(write_run: WriteRun) -> None:
+    """What counts is that it was given, as in ML-Agents: a flag over the file, whatever its value."""
+    path = write_run("behaviors: {A: {}}\nenv_settings: {env_path: x, num_envs: 4, seed: 7}\n")
+    loaded = load_run_options(path, cli={"num_envs": 1, "seed": -1, "base_port": None})
+    assert (loaded.options.env_settings.num_envs, loaded.options.env_settings.seed) == (1, -1)
+    assert loaded.sources["env_settings.num_envs"] == "--num-envs"
+    assert loaded.sources["env_settings.base_port"] == "default"
+
+
 def test_the_deterministic_flag_is_for_the_listed_behaviors(write_run: WriteRun) -> None:
     """As in ML-Agents, --deterministic changes the behaviors of the file and not the defaults."""
     path = write_run("default_settings: {trainer_type: ppo}\nbehaviors: {A: }\n")

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import signal
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from actor_client.exits import ExitCode
-from tests.e2e.processes import Child, LearnerProcess, Processes, processes_in, wait_until
+from tests.e2e.processes import LearnerProcess, Processes, processes_in
 from tests.e2e.unity import Gateway, run_for_any_behavior
-from tests.players.cli import main as play
 from tests.players.faults import EXIT_CODE
 
 FAULT_AT = ("--fault-at", "400")
 HOW = {
     "exit": f"code {EXIT_CODE}",
-    "segmentation-fault": "SIGSEGV",
     "hang": "DecisionRequester",
 }
 
@@ -62,24 +59,6 @@ def test_only_the_player_that_failed_starts_again(
         assert books["discarded"].get("env_error", 0) > 0, books  # type: ignore[attr-defined]
 
 
-def test_a_player_that_fails_too_often_ends_the_actor(learner: LearnerProcess, processes: Processes) -> None:
-    """One line says how it failed, and why it is not started again."""
-    options = ("--max-lifetime-restarts", "0")
-    gateway = Gateway(processes, learner.address, *options, play=("--fault", "exit"), name="too-often")
-    line = gateway.child.fails_with(ExitCode.ENVIRONMENT_FAILED)
-    assert f"code {EXIT_CODE}" in line
-    assert "max_lifetime_restarts is 0" in line
-
-
-def test_a_player_of_another_protocol_is_told_so(learner: LearnerProcess, processes: Processes) -> None:
-    """Both versions are named, and it is not started again and again."""
-    gateway = Gateway(processes, learner.address, play=("--api-version", "2.0.0"), name="version")
-    line = gateway.child.fails_with(ExitCode.ENVIRONMENT_FAILED)
-    assert "2.0.0" in line
-    assert "1.5.0" in line
-    assert "refused" in gateway.players_said()
-
-
 def test_damaged_messages_are_said_and_cost_little(learner: LearnerProcess, processes: Processes) -> None:
     """NaN names behavior and agent, 50 MB are accepted, and the same player plays on through all of it."""
     faults = ("nan-reward", "nan-observation", "infinite-group-reward", "long-mask", "bad-side-channel", "ballast")
@@ -100,46 +79,3 @@ def test_a_message_that_cannot_be_read_names_what_is_wrong(learner: LearnerProce
     play_options = ("--task", "hybrid", "--fault", "short-observation", *FAULT_AT)
     gateway = Gateway(processes, learner.address, *options, play=play_options, name="short")
     assert "Hybrid" in gateway.child.fails_with(ExitCode.ENVIRONMENT_FAILED)
-
-
-def test_a_port_in_use_is_said_before_anything_starts(learner: LearnerProcess, processes: Processes) -> None:
-    """One line names the port."""
-    first = Gateway(processes, learner.address, name="first")
-    wait_until(lambda: first.child.events("listening"), "it listens", said=first.child.said)
-    options = ["--learner", learner.address, "--base-port", str(first.port), "--env", "nothing"]
-    second = processes.python("second", "-m", "actor_client", "unity", *options)
-    line = second.fails_with(ExitCode.PORT_IN_USE)
-    assert str(first.port) in line
-    _ends(learner, first)
-
-
-def test_a_build_that_is_not_there_is_said(learner: LearnerProcess, processes: Processes, tmp_path: Path) -> None:
-    """One line names what was looked for."""
-    options = ["--learner", learner.address, "--env", str(tmp_path / "Missing"), "--base-port", "31990"]
-    child = processes.python("missing", "-m", "actor_client", "unity", *options)
-    assert "Missing" in child.fails_with(ExitCode.UNKNOWN_ENVIRONMENT)
-
-
-def test_an_editor_may_stop_and_play_again(learner: LearnerProcess, processes: Processes) -> None:
-    """Without a build it waits, says so, and takes one life of the editor after the other."""
-    gateway = Gateway(processes, learner.address, play=None, name="editor")
-    child: Child = gateway.child
-    wait_until(lambda: child.events("waiting_for_editor"), "it says that it waits", said=child.said)
-    for _ in range(2):
-        assert play(["--mlagents-port", str(gateway.port), "--task", "comers", "--decisions", "600"]) == 0
-    assert child.is_running, child.said()
-    assert len(child.events("player_connected")) == 2
-    (books,) = _ends(learner, gateway)
-    assert int(str(books["produced"])) > 0
-    assert not child.events("player_restarts")
-
-
-def test_ports_listen_at_once(processes: Processes) -> None:
-    """Also without a learner: a player that calls now is not lost, but waits."""
-    gateway = Gateway(processes, "127.0.0.1:1", play=None, name="early")
-
-    def listens() -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", gateway.port)) == 0
-
-    wait_until(listens, "the port listens", seconds=5.0, said=gateway.child.said)

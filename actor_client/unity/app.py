@@ -4,6 +4,7 @@ When it starts, the ports listen already (`actor_client.unity.start`).
 """
 
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -94,6 +95,7 @@ class UnityActor:
         self._failure: ActorError | None = None
         self._gateway: Gateway | None = None
         self._supervisor: PlayerSupervisor | None = None
+        self._told_at: float | None = None
         self._log = structlog.get_logger()
 
     def run(self) -> None:
@@ -114,8 +116,7 @@ class UnityActor:
                 with closing(link), self._served_metrics():
                     self._serve()
             finally:
-                for conversation in self._conversations:
-                    conversation.close()
+                self._tell_players()
                 self._end_players()
 
     def _serve(self) -> None:
@@ -171,17 +172,23 @@ class UnityActor:
             yield
         finally:
             supervisor.rest()
-            for conversation in conversations:
-                conversation.close()
+            self._tell_players()
 
     def _fail(self, error: ActorError) -> None:
         """Takes the error that ends the actor, from the supervisor."""
         self._failure = error
         self._link.request_stop(error.message)
 
+    def _tell_players(self) -> None:
+        """Tells all players to quit: who waits at once, the others when they call next."""
+        for conversation in self._conversations:
+            conversation.close()
+        self._told_at = self._told_at or time.monotonic()
+
     def _end_players(self) -> None:
-        """Waits until all players and what they started have gone; they were told to."""
-        end_all(self._processes, LEAVE_SECONDS, TERM_SECONDS)
+        """Waits until all players and what they started have gone; the session was closed meanwhile."""
+        since_told_seconds = time.monotonic() - (self._told_at or time.monotonic())
+        end_all(self._processes, max(0.0, LEAVE_SECONDS - since_told_seconds), TERM_SECONDS)
 
     def _cut(self) -> None:
         """Ends all players at once, inside a signal handler."""

@@ -1,8 +1,9 @@
 """Layers with chosen initial weights, drawn from a generator of their own.
 
-Two families (``network_settings.initialization``): ``kaiming``, which is what ML-Agents does (He et al. 2015,
-arXiv:1502.01852; heads scaled down by a gain), and ``orthogonal`` (Saxe et al. 2013, arXiv:1312.6120), the usual choice
-for PPO on small control tasks.
+Three families (``network_settings.initialization``): ``kaiming`` (He et al. 2015, arXiv:1502.01852, equation 10; heads
+scaled down by ML-Agents' gains); ``lecun`` (LeCun et al. 1998, "Efficient BackProp", equation 16), whose weights are
+smaller by the square root of two, which is what ML-Agents 1.1.0 draws for its linear layers, with torch's own for
+convolutions; and ``orthogonal`` (Saxe et al. 2013, arXiv:1312.6120), the usual choice for PPO on small control tasks.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-Initialization = Literal["kaiming", "orthogonal"]
+Initialization = Literal["kaiming", "lecun", "orthogonal"]
 
 _Layer = TypeVar("_Layer", nn.Linear, nn.Conv2d)
 
@@ -25,14 +27,17 @@ class Gains:
     """Factors on the initial weights of each kind of layer."""
 
     hidden: float
+    encoded: float
+    """Of the linear layer behind convolutions."""
     mean: float
     logits: float
     value: float
 
 
 _GAINS = {
-    "kaiming": Gains(hidden=1.0, mean=0.2, logits=0.1, value=1.0),
-    "orthogonal": Gains(hidden=math.sqrt(2.0), mean=0.01, logits=0.01, value=1.0),
+    "kaiming": Gains(hidden=1.0, encoded=1.0, mean=0.2, logits=0.1, value=1.0),
+    "lecun": Gains(hidden=1.0, encoded=math.sqrt(2.0), mean=0.2, logits=0.1, value=1.0),
+    "orthogonal": Gains(hidden=math.sqrt(2.0), encoded=math.sqrt(2.0), mean=0.01, logits=0.01, value=1.0),
 }
 
 
@@ -54,17 +59,25 @@ class Initializer:
         return self._fill(nn.Linear(inputs, outputs, device="meta"), self._main, gain)
 
     def value(self, inputs: int, outputs: int) -> nn.Linear:
-        """Makes a linear layer for values: Xavier-uniform (Glorot and Bengio 2010) in the kaiming family."""
+        """Makes a linear layer for values: Xavier-uniform (Glorot and Bengio 2010), or orthogonal in that family."""
         fill = nn.init.orthogonal_ if self.kind == "orthogonal" else nn.init.xavier_uniform_
         return self._fill(nn.Linear(inputs, outputs, device="meta"), fill, self.gains.value)
 
     def conv(self, inputs: int, outputs: int, kernel: int, stride: int = 1, padding: int = 0) -> nn.Conv2d:
-        """Makes a convolution ``[B, inputs, H, W] -> [B, outputs, H', W']`` with a bias of zero."""
+        """Makes a convolution ``[B, inputs, H, W] -> [B, outputs, H', W']``, its bias zero but for ``lecun``."""
         layer = nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=padding, device="meta")
+        if self.kind == "lecun":
+            self._fill(layer, partial(nn.init.kaiming_uniform_, a=math.sqrt(5.0)), 1.0)
+            bound = 1.0 / math.sqrt(inputs * kernel * kernel)
+            if layer.bias is not None:
+                nn.init.uniform_(layer.bias, -bound, bound, generator=self._generator)
+            return layer
         return self._fill(layer, self._main, self.gains.hidden)
 
     @property
     def _main(self) -> Callable[..., Tensor]:
+        if self.kind == "lecun":
+            return partial(nn.init.kaiming_normal_, nonlinearity="linear")
         return nn.init.orthogonal_ if self.kind == "orthogonal" else nn.init.kaiming_normal_
 
     def _fill(self, layer: _Layer, fill: Callable[..., Tensor], gain: float) -> _Layer:

@@ -41,7 +41,7 @@ class ImageEncoder(nn.Module):
         self.size = size
         self._factor = 1.0 / spec.scale if spec.scale else 1.0
         self.tower = _tower(kind, channels, initializer)
-        self.dense = initializer.linear(encoded_size(spec, kind), size, initializer.gains.hidden)
+        self.dense = initializer.linear(encoded_size(spec, kind), size, initializer.gains.encoded)
         self.activation = nn.ReLU() if kind == "resnet" else nn.LeakyReLU()
 
     def forward(self, observation: Tensor) -> Tensor:

@@ -43,6 +43,6 @@ class NetworkSettings(LenientSettings):
     goal_conditioning_type: Literal["hyper", "none"] = Field(default="hyper", description="how goal observations enter")
     deterministic: bool = Field(default=False, description="take the most likely action instead of a sample")
     activation: Literal["swish", "tanh", "relu"] = Field(default="swish", description="activation of the body's layers")
-    initialization: Literal["kaiming", "orthogonal"] = Field(
-        default="kaiming", description="initial weights of the body"
+    initialization: Literal["kaiming", "lecun", "orthogonal"] = Field(
+        default="kaiming", description="initial weights; lecun is what ML-Agents draws"
     )

@@ -28,6 +28,19 @@ def test_kaiming_weights_have_he_variance_times_the_gain() -> None:
     assert layer.weight.std().item() == pytest.approx(0.2 * math.sqrt(2 / 400), rel=0.02)
 
 
+def test_lecun_weights_are_those_of_ml_agents() -> None:
+    """Of linear layers 1 / sqrt(inputs), times the gain; behind convolutions times sqrt(2); torch's own for those."""
+    initializer = Initializer("lecun", make_generator())
+    assert initializer.linear(400, 400, gain=0.2).weight.std().item() == pytest.approx(0.2 / 20, rel=0.02)
+    assert initializer.gains.encoded == math.sqrt(2)
+    layer = initializer.conv(16, 64, 4, 2)
+    bound = 1 / math.sqrt(16 * 4 * 4)
+    assert layer.bias is not None
+    for values in (layer.weight, layer.bias):
+        assert 0.9 * bound < values.abs().max().item() <= bound
+    assert layer.weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.05)
+
+
 def test_policy_heads_start_small() -> None:
     """Gains of the heads: ML-Agents' 0.2 and 0.1, and 0.01 for orthogonal networks."""
     kaiming, orthogonal = Initializer("kaiming").gains, Initializer("orthogonal").gains
@@ -36,7 +49,7 @@ def test_policy_heads_start_small() -> None:
     assert orthogonal.value == 1.0
 
 
-@pytest.mark.parametrize("kind", ["kaiming", "orthogonal"])
+@pytest.mark.parametrize("kind", ["kaiming", "lecun", "orthogonal"])
 def test_no_global_randomness_is_used(kind: str) -> None:
     """Equal generators give equal layers, and torch's global generator is neither read nor changed."""
     before = torch.get_rng_state()

@@ -114,7 +114,7 @@ class Conversation:
             self._log.exception("player_message_failed", worker=self.worker)
             return self.refuse(f"player {self.worker} sent what broke the gateway; please report the traceback above")
         if not post.is_answered:  # the player's process may have gone while its message was decoded
-            self._mailbox.put(post)
+            self._mailbox.put_and_wait(post)
         return self._answered(post)
 
     def close(self) -> None:
@@ -181,8 +181,7 @@ class Conversation:
         return post
 
     def _answered(self, post: Post) -> bytes:
-        """Waits for the answer and encodes it."""
-        reply = post.wait()
+        """Encodes the answer."""
         with self._lock:
             if self._pending is post:
                 self._pending = None
@@ -190,7 +189,7 @@ class Conversation:
                 self.counts.exchanges += 1
                 if post.kind is Kind.STEP:
                     self.counts.answer_seconds.add(now - self._pending_since)
-        encoded = reply.SerializeToString()
+        encoded = post.reply.SerializeToString()
         if len(encoded) < MAX_REPLY_BYTES:
             return encoded
         return self.refuse(

@@ -1,11 +1,16 @@
-"""The stepping thread of all players: what they report is recorded, acted on in one batch a policy, and answered.
+"""Steps all players: what they report is recorded, acted on in one batch a policy, and answered.
 
 A round takes what players have sent since the last one, follows the learner, and answers whom it may. Players that
 wait for a policy, for credit or for the end of a hold are answered by a later round, and the others do not wait for
 them. What happened is recorded while the players go on.
+
+One thread at a time has the turn, and it alone touches the link, recorders and policies. The thread of a player's call
+takes the turn itself if it is free: handing over to another thread and back would take as long as the policy does. Who
+finds it taken leaves the post: the gateway's own thread then answers all that came meanwhile, in one batch.
 """
 
 import dataclasses
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -101,24 +106,50 @@ class Gateway:
         self._assignment = link.assignment or run_info.assignment
         self._rollout = link.counts
         self._log = structlog.get_logger()
+        self._turn = threading.Lock()
+        self._poll_due = clock()
+        self._failure: BaseException | None = None
 
     def run(self) -> None:
-        """Steps until the link stops; then sends what is recorded. Called once, in the stepping thread.
+        """Steps until the link stops; then sends what is recorded. Called once.
 
         Raises:
             PolicyUnusable: A policy failed on what players show.
         """
         self._mailbox.ring = self._link.wake
+        self._mailbox.serve = self._serve
         try:
             while not self._link.stopping:
-                self._round()
                 self._heartbeat.beat()
+                with self._turn:
+                    self._check()
+                    self._round()
                 self._rest()
-            for acting in self._crew.values():
-                acting.end()
+            with self._turn:
+                self._mailbox.serve = self._link.wake
+                self._check()
+                for acting in self._crew.values():
+                    acting.end()
         finally:
+            self._mailbox.serve = self._link.wake
             for conversation in self._conversations:
                 conversation.close()
+
+    def _serve(self) -> None:
+        """Does a round in the thread of a player's call, unless another thread has the turn; that one comes back."""
+        if self._turn.acquire(blocking=False):
+            try:
+                if self._failure is None:
+                    self._round()
+            except BaseException as error:  # noqa: BLE001 - raised in the gateway's own thread
+                self._failure = error
+            finally:
+                self._turn.release()
+        self._link.wake()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
 
     def player_lost(self, worker: int, reason: str = LOST) -> None:
         """Gives up the open rows of a player whose process has gone; from any thread.
@@ -151,16 +182,22 @@ class Gateway:
 
     def _rest(self) -> None:
         """Records, and waits until something comes or changes."""
-        if any(acting.unrecorded for acting in self._crew.values()):
+        if any(acting.unrecorded for acting in list(self._crew.values())):
             if self._mailbox.empty:
                 self._link.wait(SEND_SECONDS)
-            self._record()
+            with self._turn:
+                self._record()
             return
-        self._note_waits()
+        with self._turn:
+            self._note_waits()
         if self._mailbox.empty:
             self._link.wait(WAIT_SECONDS)
-        for acting in self._crew.values():
-            acting.poll()
+        now = self._clock()
+        if now >= self._poll_due:
+            self._poll_due = now + WAIT_SECONDS
+            with self._turn:
+                for acting in self._crew.values():
+                    acting.poll()
 
     def _record(self) -> None:
         for acting in self._crew.values():

@@ -66,10 +66,14 @@ class Post:
         self._answered.release()
         return True
 
-    def wait(self) -> UnityMessageProto:
-        """Returns the answer once there is one. Called once, by the thread that made the post."""
-        self._answered.acquire()
+    @property
+    def reply(self) -> UnityMessageProto:
+        """The answer, if there is one."""
         return self._reply
+
+    def wait(self) -> None:
+        """Returns once there is an answer. Called once, by the thread that made the post."""
+        self._answered.acquire()
 
 
 class Mailbox:
@@ -77,16 +81,25 @@ class Mailbox:
 
     Attributes:
         ring: Called after each post, in the thread that put it; the gateway sets it.
+        serve: Called after a post whose thread is about to wait for the answer, and might as well see to it by itself;
+            the gateway sets it.
     """
 
     def __init__(self) -> None:
         self._posts: deque[Post] = deque()
         self.ring: Callable[[], None] = _nobody
+        self.serve: Callable[[], None] = _nobody
 
     def put(self, post: Post) -> None:
-        """Puts a post."""
+        """Puts a post that nobody waits for."""
         self._posts.append(post)
         self.ring()
+
+    def put_and_wait(self, post: Post) -> None:
+        """Puts a post, and returns when it is answered."""
+        self._posts.append(post)
+        self.serve()
+        post.wait()
 
     @property
     def empty(self) -> bool:

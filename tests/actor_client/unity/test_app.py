@@ -129,7 +129,8 @@ def test_players_train_until_a_signal_and_nothing_is_left(tmp_path: Path) -> Non
         assert (books["unacked"], books["open"], books["discarded"]) == (0, 0, {})
     logs = sorted((tmp_path / "results").glob("*/run_logs/*"))
     assert [log.name for log in logs] == ["Player-0.log", "Player-1.log"]
-    assert all("the trainer closed" in log.read_text() for log in logs)
+    for log in logs:
+        assert "400" in log.read_text()  # told so in the middle of its scene, or amid its greeting
 
 
 def test_a_player_that_crashes_comes_back_and_costs_its_open_rows_alone(tmp_path: Path) -> None:

@@ -63,8 +63,10 @@ def test_ports_listen_before_anything_large_is_imported(tmp_path: Path) -> None:
             with Caller(port) as player:
                 answer = player.soon(UnityMessageProto())
                 assert process.poll() is None
+                assert not answer.done()
                 gate.touch()
-                assert answer.result(SECONDS).header.status == 400
+                # It either came in time for its farewell, or found the port closed.
+                assert answer.exception(SECONDS) is not None or answer.result().header.status == 400
             _, errors = process.communicate(timeout=SECONDS)
         finally:
             process.kill()

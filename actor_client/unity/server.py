@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol
 
 import grpc
+import structlog
 
 from actor_client.exits import ActorError, ExitCode
 
@@ -19,6 +20,9 @@ _METHOD: Final = "Exchange"
 # A player makes one call at a time. A second thread answers the call that takes its place after it began again, and a
 # third strangers; who comes beyond is refused by gRPC before anything is read.
 _THREADS: Final = 4
+_RECEIVED_SHARE: Final = 2
+_FAREWELL: Final = b"\x0a\x03\x08\x90\x03"
+"""A UnityMessageProto whose header has status 400."""
 
 
 class Exchange(Protocol):
@@ -65,7 +69,8 @@ class PlayerServer:
             options=[
                 # By default a second server binds the same port without an error, and the kernel shares players out.
                 ("grpc.so_reuseport", 0),
-                ("grpc.max_receive_message_length", self._max_message_bytes),
+                # Beyond this gRPC ends the call without a word here; below it, the line that follows is said.
+                ("grpc.max_receive_message_length", _RECEIVED_SHARE * self._max_message_bytes),
                 ("grpc.max_send_message_length", MAX_REPLY_BYTES),
             ],
             maximum_concurrent_rpcs=_THREADS,
@@ -87,6 +92,15 @@ class PlayerServer:
             self._server = None
 
     def _exchange(self, request: bytes, _context: grpc.ServicerContext) -> bytes:
+        if len(request) > self._max_message_bytes:
+            structlog.get_logger().error(
+                "player_message_too_large",
+                worker=self.worker,
+                size_bytes=len(request),
+                limit_bytes=self._max_message_bytes,
+                next="raise --max-player-message-bytes, or send smaller observations",
+            )
+            return _FAREWELL
         return self._conversation.exchange(request)
 
     def _bind(self, server: grpc.Server, host: str) -> bool:

@@ -11,6 +11,8 @@ from uuid import UUID
 
 UUID_BYTES: Final = 16
 HEADER_BYTES: Final = UUID_BYTES + 4
+MAX_RECORDS: Final = 65536
+"""Of one message. Players send a few; millions of empty ones fit a large message and would hold up all players."""
 MAX_INT32: Final = 2**31 - 1
 MIN_INT32: Final = -(2**31)
 MAX_FLOAT32: Final = 3.4028234663852886e38
@@ -44,11 +46,14 @@ def unpack(data: bytes) -> list[tuple[UUID, bytes]]:
     """Returns the channel and the payload of each record.
 
     Raises:
-        BadSideChannel: A length is negative or goes past the end; the records before it are in `intact`.
+        BadSideChannel: A length is negative or goes past the end, or there are more than `MAX_RECORDS`; the records
+            before it are in `intact`.
     """
     records: list[tuple[UUID, bytes]] = []
     place, size = 0, len(data)
     while place < size:
+        if len(records) == MAX_RECORDS:
+            raise BadSideChannel(f"a message has more than {MAX_RECORDS} records; send fewer at a time", records)
         if size - place < HEADER_BYTES:
             raise BadSideChannel(
                 f"{size - place} bytes are left after {len(records)} records; a record has {HEADER_BYTES} at least",

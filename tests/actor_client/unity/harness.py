@@ -15,7 +15,7 @@ from communicator_objects.unity_message_pb2 import UnityMessageProto, UnityRLInp
 from rollcast.specs import BehaviorSpec
 
 from actor_client.connection.link import LearnerLink
-from actor_client.policy.runner import Policy
+from actor_client.policy.runner import Policy, PolicyUnusable
 from actor_client.unity.channels.hub import SideChannels
 from actor_client.unity.conversation import Conversation
 from actor_client.unity.gateway import Gateway, GatewaySettings
@@ -127,6 +127,7 @@ class Served:
         gateway: The gateway.
         conversations: With its players.
         ports: Where they call.
+        failure: What the gateway ended with.
     """
 
     def __init__(
@@ -142,12 +143,20 @@ class Served:
         self.gateway = gateway
         self.conversations = conversations
         self.ports = ports
+        self.failure: Exception | None = None
+
+    def serve(self) -> None:
+        """Runs the gateway, in a thread of its own."""
+        try:
+            self.gateway.run()
+        except PolicyUnusable as error:
+            self.failure = error
 
     def player(self, worker: int = 0) -> Caller:
         """A player that has not called yet."""
         return Caller(self.ports[worker])
 
-    def publish(self, behavior: str = "Ball", version: int = 0, **outputs: Sequence[float]) -> None:
+    def publish(self, behavior: str = "Ball", version: int = 0, **outputs: Any) -> None:
         """Broadcasts a policy, once the behavior is declared."""
         spec = self.declared(behavior)
         self.learner.publish(behavior, version, payload=flat_policy(spec, **outputs), described=described(spec))
@@ -196,9 +205,9 @@ def serving(
         GatewaySettings(run_info.engine_settings, num_areas),
         channels=channels or (lambda worker: SideChannels(worker, first_of_run=worker == 0)),
     )
-    thread = threading.Thread(target=gateway.run, name="gateway")
-    thread.start()
     served = Served(learner, link, gateway, conversations, [server.port for server in servers])
+    thread = threading.Thread(target=served.serve, name="gateway")
+    thread.start()
     try:
         yield served
     finally:

@@ -11,13 +11,16 @@ from rollcast.policies import PolicyDescription
 from rollcast.specs import ActionTransform, BehaviorSpec, Squash
 
 
-def flat_policy(spec: BehaviorSpec, mean: Sequence[float] = (), logits: Sequence[float] = ()) -> bytes:
+def flat_policy(
+    spec: BehaviorSpec, mean: Sequence[float] = (), logits: Sequence[float] = (), *, is_fragile: bool = False
+) -> bytes:
     """A policy that sees one vector and always has the same means and logits; all 0 by default.
 
     Args:
         spec: What it shall see and do.
         mean: Of the continuous axes.
         logits: Of all branches.
+        is_fragile: It fails when an agent sees 1 or more.
     """
     action = spec.action
     size = spec.observations[0].size
@@ -38,6 +41,17 @@ def flat_policy(spec: BehaviorSpec, mean: Sequence[float] = (), logits: Sequence
             helper.make_node("Add", [f"{name}_raw", f"{name}_bias"], [name]),
         ]
         ports.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", width]))
+    if is_fragile:  # it looks for a second number where there is one
+        constants.append(numpy_helper.from_array(np.zeros(1, np.float32), "only"))
+        nodes[:0] = [
+            helper.make_node("ReduceMax", ["obs_0"], ["largest"], keepdims=0),
+            helper.make_node("Cast", ["largest"], ["index"], to=TensorProto.INT64),
+            helper.make_node("Gather", ["only", "index"], ["nothing"]),
+            helper.make_node("Add", ["obs_0", "nothing"], ["passed"]),
+        ]
+        for node in nodes:
+            if node.op_type == "MatMul":
+                node.input[0] = "passed"
     seen = helper.make_tensor_value_info("obs_0", TensorProto.FLOAT, ["batch", size])
     graph = helper.make_graph(nodes, "policy", [seen], ports, constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)

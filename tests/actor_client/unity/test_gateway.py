@@ -212,6 +212,28 @@ def test_the_learners_absence_holds_the_player_at_most() -> None:
         learner.wait_until(lambda: served.books().acked == 6)
 
 
+def test_a_policy_that_fails_on_what_players_show_ends_the_gateway() -> None:
+    """Whichever thread ran it: the player is told to end, and `run` raises."""
+    with ScriptedLearner() as learner, ExitStack() as stack:
+        served = stack.enter_context(serving(learner))
+        player = stack.enter_context(served.player())
+        player.begin()
+        coming = player.soon(player.report({"Ball": [ball(0)]}))
+        served.publish(is_fragile=True)
+        coming.result()
+        answer = player.send(player.report({"Ball": [ball(0, value=3.0)]}))
+        assert answer.header.status == 400
+        learner.wait_until(lambda: served.failure is not None)
+        assert "Ball" in str(served.failure)
+
+
+def test_side_channels_without_end_cost_their_own_records_only() -> None:
+    """Millions of empty records are cut off, and the answer comes."""
+    with ScriptedLearner() as learner, serving(learner) as served, served.player() as player:
+        player.begin()
+        assert player.send(player.report({}, side_channel=bytes(30_000_000))).header.status == 200
+
+
 def test_a_message_of_fifty_megabytes_is_answered() -> None:
     """Pictures make large messages; gRPC's own limit would be four."""
     with ScriptedLearner() as learner, serving(learner) as served, served.player() as player:

@@ -10,6 +10,7 @@ import grpc
 import pytest
 
 from actor_client.exits import ActorError, ExitCode
+from actor_client.unity import handshake
 from actor_client.unity.server import LOOPBACK, PlayerServer
 from tests.actor_client.unity.harness import METHOD
 
@@ -80,13 +81,27 @@ def test_an_address_of_another_machine_is_one_line() -> None:
         PlayerServer(0, ["192.0.2.1"], 0, Echo(), 1 << 20).start()
 
 
-def test_messages_above_the_limit_are_refused_by_grpc() -> None:
-    """The limit is the one that was set; the next call is served."""
+def test_a_message_above_the_limit_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """The line names size, limit and flag; the player is told to end, and the next call is served."""
+    server = PlayerServer(0, ["127.0.0.1"], 0, Echo(), 1 << 20)
+    server.start()
+    try:
+        assert echoed(server, bytes((1 << 20) + 1)) == handshake.farewell().SerializeToString()
+        assert echoed(server, bytes(1 << 20)) == bytes(1 << 20)
+    finally:
+        server.stop()
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 1
+    assert all(part in said[0] for part in ("1048577", "1048576", "--max-player-message-bytes"))
+
+
+def test_messages_far_above_the_limit_are_refused_by_grpc() -> None:
+    """They are not even received; the next call is served."""
     server = PlayerServer(0, ["127.0.0.1"], 0, Echo(), 1 << 20)
     server.start()
     try:
         with pytest.raises(grpc.RpcError) as caught:
-            echoed(server, bytes(2 << 20))
+            echoed(server, bytes(3 << 20))
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert echoed(server, b"small") == b"small"
     finally:

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol
 
 import grpc
-import structlog
 
 from actor_client.exits import ActorError, ExitCode
 
@@ -93,6 +92,8 @@ class PlayerServer:
 
     def _exchange(self, request: bytes, _context: grpc.ServicerContext) -> bytes:
         if len(request) > self._max_message_bytes:
+            import structlog  # noqa: PLC0415 - the ports open before it is loaded; a test holds on to that
+
             structlog.get_logger().error(
                 "player_message_too_large",
                 worker=self.worker,

@@ -42,7 +42,9 @@ class NetworkSettings(LenientSettings):
     memory: MemorySettings | None = Field(default=None, description="recurrent memory; null has none")
     goal_conditioning_type: Literal["hyper", "none"] = Field(default="hyper", description="how goal observations enter")
     deterministic: bool = Field(default=False, description="take the most likely action instead of a sample")
-    activation: Literal["swish", "tanh", "relu"] = Field(default="swish", description="activation of the body's layers")
+    activation: Literal["swish", "tanh", "relu"] = Field(
+        default="tanh", description="activation of the body's layers; ML-Agents has swish"
+    )
     initialization: Literal["kaiming", "lecun", "orthogonal"] = Field(
-        default="kaiming", description="initial weights; lecun is what ML-Agents draws"
+        default="orthogonal", description="initial weights; lecun is what ML-Agents draws"
     )

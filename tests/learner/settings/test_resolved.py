@@ -34,8 +34,8 @@ NETWORK = {
     "memory": None,
     "goal_conditioning_type": "hyper",
     "deterministic": False,
-    "activation": "swish",
-    "initialization": "kaiming",
+    "activation": "tanh",
+    "initialization": "orthogonal",
 }
 
 BALL = {

@@ -118,11 +118,22 @@ class Acting:
             self._recorder = AgentRecorder(self.spec, port, clock=self._clock)
         return port
 
-    def may_act(self) -> bool:
-        """Whether those who wait may be answered: there is a policy, credit, and no hold."""
+    @property
+    def in_flight(self) -> int:
+        """Agents that were answered and have not shown up again: each will make a step."""
+        if self._acted:
+            self.record()
+        return 0 if self._recorder is None else self._recorder.in_flight
+
+    def may_act(self, in_flight: int) -> bool:
+        """Whether those who wait may be answered: there is a policy, credit, and no hold.
+
+        Args:
+            in_flight: Agents of all teams of the behavior that were answered: credit is for all of them.
+        """
         if self.policy is None or self._port is None or self._recorder is None:
             return False
-        return self._port.may_step(self.agents_waiting + self._recorder.in_flight)
+        return self._port.may_step(self.agents_waiting + in_flight)
 
     def acted(self, actions: Actions) -> None:
         """Those who waited were told to do this; one row an agent, in their order."""

@@ -12,6 +12,7 @@ finds it taken leaves the post: the gateway's own thread then answers all that c
 import dataclasses
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -348,8 +349,13 @@ class Gateway:
     def _ready(self) -> dict[int, list[Acting]]:
         """Returns who may act, by their policy."""
         ready: dict[int, list[Acting]] = {}
+        in_flight: Counter[str] = Counter()
         for acting in self._crew.values():
-            if acting.waiting and acting.may_act():
+            in_flight[acting.spec.name] += acting.in_flight
+        for acting in self._crew.values():
+            name = acting.spec.name
+            if acting.waiting and acting.may_act(in_flight[name]):
+                in_flight[name] += acting.agents_waiting
                 ready.setdefault(id(acting.policy), []).append(acting)
         return ready
 

@@ -98,6 +98,25 @@ def test_out_of_credit_the_player_waits_and_nothing_is_dropped() -> None:
         assert coming.result().header.status == 200
 
 
+def test_teams_share_the_credit_of_their_behavior() -> None:
+    """Rows of one team that are in flight count for the other, too."""
+    with ScriptedLearner() as learner, ExitStack() as stack:
+        learner.steps_through = 3
+        served = stack.enter_context(serving(learner))
+        player = stack.enter_context(served.player())
+        player.begin()
+        both = {"Ball": [ball(0)], "Ball_1": [ball(1)]}
+        coming = player.soon(player.report(both))
+        served.publish()
+        coming.result()
+        coming = player.soon(player.report(both))
+        assert is_held(served, coming)
+        learner.wait_until(lambda: served.books().produced == 2)
+        learner.steps_through = 10
+        learner.ack()
+        assert coming.result().header.status == 200
+
+
 def test_more_agents_than_declared_are_declared_again() -> None:
     """Credit goes by the number of agents, so the learner hears of more; the player does not wait for that."""
     with ScriptedLearner() as learner, ExitStack() as stack:

@@ -26,7 +26,19 @@ FLOAT, INT64 = "tensor(float)", "tensor(int64)"
 ROWS = 4000
 OPERATORS = {
     *("Add", "ArgMax", "Clip", "Concat", "Constant", "Conv", "Div", "Exp", "Flatten", "Gemm", "Identity", "LeakyRelu"),
-    *("Log", "LogSoftmax", "MaxPool", "Mul", "Multinomial", "RandomNormalLike", "Relu", "Sigmoid", "Split", "Sub", "Tanh"),
+    *(
+        "Log",
+        "LogSoftmax",
+        "MaxPool",
+        "Mul",
+        "Multinomial",
+        "RandomNormalLike",
+        "Relu",
+        "Sigmoid",
+        "Split",
+        "Sub",
+        "Tanh",
+    ),
 }
 """All are read by Barracuda 1.3 and 2.0, the importers of ML-Agents' packages 2.x, and by Sentis, that of 3.x."""
 

@@ -8,6 +8,7 @@ button was pressed again, or a player's process was started again.
 import enum
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
@@ -23,6 +24,8 @@ from actor_client.unity.handshake import OK_STATUS
 from actor_client.unity.mailbox import Kind, Mailbox, Post
 from actor_client.unity.server import MAX_REPLY_BYTES
 
+_REMEMBERED_PEERS: Final = 16
+"""Clients whose place another took; one that is older than this many has ended long since."""
 _FAREWELL: Final = handshake.farewell().SerializeToString()
 
 
@@ -90,17 +93,25 @@ class Conversation:
         self._pending: Post | None = None
         self._pending_since = 0.0
         self._ended = False
+        self._peer = ""
+        self._replaced: deque[str] = deque(maxlen=_REMEMBERED_PEERS)
         self._notices = Notices()
         self._log = structlog.get_logger()
 
-    def exchange(self, request: bytes) -> bytes:
-        """Returns the answer to a message; blocks until there is one. Whatever comes, it raises nothing."""
+    def exchange(self, request: bytes, peer: str = "") -> bytes:
+        """Returns the answer to a message; blocks until there is one. Whatever comes, it raises nothing.
+
+        Args:
+            request: The message.
+            peer: The address of the client that sent it. One whose place another took, by beginning after it, has no
+                say any more: an editor that was left open, a process that was stopped and wakes.
+        """
         try:
             message = UnityMessageProto.FromString(request)
         except DecodeError:
             return self._turn_away(f"{len(request)} bytes that are no message of ML-Agents")
         try:
-            post = self._admitted(message)
+            post = self._admitted(message, peer)
             if post is None:
                 return _FAREWELL
             reader = self.reader
@@ -138,7 +149,7 @@ class Conversation:
         if pending is not None:
             pending.answer(handshake.farewell())
 
-    def _admitted(self, message: UnityMessageProto) -> Post | None:
+    def _admitted(self, message: UnityMessageProto, peer: str) -> Post | None:
         """Returns the post that a message becomes; None if the answer is the end.
 
         Raises:
@@ -153,11 +164,14 @@ class Conversation:
                 return None
             if not message.HasField("header"):
                 raise _StrayCall("a message without a header")
+            if peer in self._replaced and not is_hello:
+                raise _StrayCall("a message of a player whose place another one took")
             if message.header.status != OK_STATUS:
                 self._leave("player_left")
                 return None
             if is_hello:
                 self._leave("player_began_again")
+                self._seat(peer)
                 self.fault = ""
                 if fault := handshake.fault(self.worker, output.rl_initialization_output):
                     raise BadPlayerData(fault)
@@ -171,6 +185,14 @@ class Conversation:
             if self.phase is Phase.RUNNING and has_agents:
                 return self._pend(Post(Kind.STEP, self))
             raise _StrayCall("a message that does not come next; was the player started before this gateway?")
+
+    def _seat(self, peer: str) -> None:
+        """Notes who began. A client may change its address later (gRPC connects anew after a long pause of an editor)."""
+        if self._peer and self._peer != peer:
+            self._replaced.append(self._peer)
+        if peer in self._replaced:
+            self._replaced.remove(peer)
+        self._peer = peer
 
     def _pend(self, post: Post) -> Post:
         now = self._clock()

@@ -9,7 +9,6 @@ takes the turn itself if it is free: handing over to another thread and back wou
 finds it taken leaves the post: the gateway's own thread then answers all that came meanwhile, in one batch.
 """
 
-import dataclasses
 import threading
 import time
 from collections import Counter
@@ -299,13 +298,11 @@ class Gateway:
             agents = max(1, len(part.step.decisions.ids))
             acting = self._crew[key] = Acting(self._link, form.spec, form.team, agents, clock=self._clock)
             self._log.info("behavior_found", behavior=form.behavior_id, agents=agents)
-        elif acting.spec != form.spec:
-            theirs = dataclasses.replace(form.spec, grouped=acting.spec.grouped)
-            if differences := mismatches(acting.spec, theirs):
-                raise BadPlayerData(
-                    f"behavior {form.behavior_id} is not what it was with the first player: {'; '.join(differences)}; "
-                    "give all players of a run the same build"
-                )
+        elif acting.spec != form.spec and (differences := mismatches(acting.spec, form.spec)):
+            raise BadPlayerData(
+                f"behavior {form.behavior_id} is not what it was with the first player: {'; '.join(differences)}; "
+                "give all players of a run the same build"
+            )
         return acting
 
     def _drop(self, seat: Seat, reason: str) -> None:

@@ -27,8 +27,8 @@ _FAREWELL: Final = b"\x0a\x03\x08\x90\x03"
 class Exchange(Protocol):
     """Answers a player; `actor_client.unity.conversation.Conversation` is the real one."""
 
-    def exchange(self, request: bytes) -> bytes:
-        """Returns the answer to a message; blocks until there is one."""
+    def exchange(self, request: bytes, peer: str = "") -> bytes:
+        """Returns the answer to a message of the client at an address; blocks until there is one."""
         ...
 
 
@@ -90,7 +90,7 @@ class PlayerServer:
             self._server.stop(grace_seconds).wait()
             self._server = None
 
-    def _exchange(self, request: bytes, _context: grpc.ServicerContext) -> bytes:
+    def _exchange(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         if len(request) > self._max_message_bytes:
             import structlog  # noqa: PLC0415 - the ports open before it is loaded; a test holds on to that
 
@@ -102,7 +102,7 @@ class PlayerServer:
                 next="raise --max-player-message-bytes, or send smaller observations",
             )
             return _FAREWELL
-        return self._conversation.exchange(request)
+        return self._conversation.exchange(request, context.peer())
 
     def _bind(self, server: grpc.Server, host: str) -> bool:
         """Binds one address; False if the machine does not have this one of `LOOPBACK`.

@@ -27,10 +27,10 @@ class Door:
         self._decided = threading.Event()
         self._conversation: Exchange | None = None
 
-    def exchange(self, request: bytes) -> bytes:
+    def exchange(self, request: bytes, peer: str = "") -> bytes:
         """Answers a message, at the earliest once it is known who does."""
         self._decided.wait()
-        return FAREWELL if self._conversation is None else self._conversation.exchange(request)
+        return FAREWELL if self._conversation is None else self._conversation.exchange(request, peer)
 
     def open(self, conversation: Exchange) -> None:
         """Lets a conversation answer, also who waits already."""

@@ -302,7 +302,9 @@ class BehaviorSpec(google.protobuf.message.Message):
     name: builtins.str
     """Without a team, [^?/\\\\]{1,128}."""
     grouped: builtins.bool
-    """Agents share group rewards and end together; needs a trainer that knows groups."""
+    """Agents share group rewards and end together, as far as the actor knew when it declared them: rows say which groups
+    there are, and declarations of one behavior may differ in this.
+    """
     @property
     def observations(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ObservationSpec]:
         """In the order of the graph inputs."""

@@ -51,10 +51,11 @@ class Talk:
         self.mailbox = Mailbox()
         self.conversation = Conversation(0, self.mailbox, clock=Times())
         self.threads = ThreadPoolExecutor(4)
+        self.peer = "ipv4:127.0.0.1:40000"
 
     def say(self, message: UnityMessageProto) -> Post:
         """Sends a message and returns what became of it."""
-        self.coming = self.threads.submit(self.conversation.exchange, message.SerializeToString())
+        self.coming = self.threads.submit(self.conversation.exchange, message.SerializeToString(), self.peer)
         taken: list[Post] = []
 
         def came() -> bool:
@@ -205,6 +206,30 @@ def test_beginning_again_ends_what_waits(talk: Talk) -> None:
     assert kinds == [Kind.LEFT, Kind.HELLO]
     assert before.result() == FAREWELL
     assert not after.done()
+
+
+def test_whose_place_another_took_has_no_say(talk: Talk) -> None:
+    """An old editor, or a process that wakes: its steps are not taken for those of the one that began after it."""
+    talk.begin()
+    old, talk.peer = talk.peer, "ipv4:127.0.0.1:40001"
+    talk.begin()
+    leaving = ready()
+    leaving.header.status = 400
+    for message in (step(), ready(), leaving):
+        assert talk.conversation.exchange(message.SerializeToString(), old) == FAREWELL
+    assert talk.conversation.phase is Phase.RUNNING
+    assert talk.say(step()).content == 1
+    talk.peer = old
+    talk.conversation.forget()
+    talk.begin()
+    assert talk.say(step()).content == 1
+
+
+def test_a_client_may_call_from_another_address(talk: Talk) -> None:
+    """After a long pause gRPC connects anew, and the editor goes on."""
+    talk.begin()
+    talk.peer = "ipv4:127.0.0.1:40002"
+    assert talk.say(step()).content == 1
 
 
 def test_closing_ends_what_waits_and_what_comes(talk: Talk) -> None:

@@ -18,7 +18,7 @@ from tests.actor_client.unity.harness import METHOD
 class Echo:
     """Answers with what it was sent."""
 
-    def exchange(self, request: bytes) -> bytes:
+    def exchange(self, request: bytes, peer: str = "") -> bytes:
         """Returns the request."""
         return request
 

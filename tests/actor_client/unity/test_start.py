@@ -31,7 +31,7 @@ raise ModuleNotFoundError("enough was seen", name="enough")
 class Echo:
     """Answers a message with itself."""
 
-    def exchange(self, request: bytes) -> bytes:
+    def exchange(self, request: bytes, peer: str = "") -> bytes:
         """The message."""
         return request
 

@@ -84,7 +84,7 @@ class StatsWriter(Protocol):
         """Writes a text (Markdown), such as the hyperparameters."""
 
     def restart(self, category: str, step: int) -> None:
-        """Notes that a run goes on from a checkpoint: what was written at this step or later is not part of it."""
+        """Notes that a run goes on from a checkpoint: what was written at later steps is not part of it."""
 
     def close(self) -> None:
         """Writes what is left and lets go of files; closing twice is harmless."""

@@ -55,7 +55,7 @@ class TensorBoardWriter:
         self._file(category).add_text(title, text, step)
 
     def restart(self, category: str, step: int) -> None:
-        """Says that a run goes on from a checkpoint: what was written at this step or later is not part of it.
+        """Says that a run goes on from a checkpoint: what was written at later steps is not part of it.
 
         What cannot be written now is written before anything else later.
 
@@ -63,7 +63,7 @@ class TensorBoardWriter:
             OSError: the file cannot be written.
             ValueError: the category is no folder name.
         """
-        self._restarts[category] = step
+        self._restarts[category] = step + 1
         self._file(category)
 
     def flush(self) -> None:

@@ -133,11 +133,10 @@ class TrainerLoop:
             return
         self._finished.add(name)
         behavior = trainer.context.behavior
-        step = trainer.get_step  # with what the present buffer holds, which now will not be trained
         trainer.finish()
         self._behaviors.stop_training(behavior)
         trainer.finish()  # what came between the two
-        log.info("training_finished", behavior=name, step=step, version=trainer.version)
+        log.info("training_finished", behavior=name, step=trainer.get_step, version=trainer.version)
 
     def _pause(self) -> None:
         if not self._is_paused:

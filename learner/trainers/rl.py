@@ -70,7 +70,7 @@ class RLTrainer(Trainer):
         self._version = 0
         self._optimizer_steps = 0
         self._steps_trained = 0
-        self._steps_failed = 0
+        self._steps_untrained = 0  # that counted: of updates that were not finite, or collected when training ended
         self._failed_updates = 0
         self._is_updated = False
         self._is_updating = False
@@ -88,8 +88,8 @@ class RLTrainer(Trainer):
 
     @property
     def get_step(self) -> int:
-        """Steps that were trained, or taken into the present update buffer."""
-        return self._steps_trained + self._steps_failed + self.update_buffer.taken_steps
+        """Steps that were taken into an update buffer, whatever became of them there: it never falls."""
+        return self._steps_trained + self._steps_untrained + self.update_buffer.taken_steps
 
     @property
     def steps_trained(self) -> int:
@@ -244,28 +244,26 @@ class RLTrainer(Trainer):
 
     def sync_models(self) -> None:
         """Completes the update: a new version in the books and with the actors; or none, if it was not finite."""
-        name = self.brain_name
+        steps = self.update_buffer.settle()
         if self._is_updated:
             self._failed_updates = 0
             self._version += 1
             self.tally.note_update()
-            steps = self.update_buffer.settle()
             self._steps_trained += steps
             with self._metrics.publish.time():
                 self._publish()
-            self.context.ledger.trained(name, steps)
+            self.context.ledger.trained(self.brain_name, steps)
             self._metrics.note_update()
             return
-        steps = self.update_buffer.settle()
-        self._steps_failed += steps
+        self._steps_untrained += steps
         self.intake.drop(NOT_FINITE, steps)
         self._metrics.note_skipped("not_finite")
         self._failed_updates += 1
-        log.warning("update_not_finite", behavior=name, steps=steps, failed_in_a_row=self._failed_updates)
+        log.warning("update_not_finite", behavior=self.brain_name, steps=steps, failed_in_a_row=self._failed_updates)
         if self._failed_updates >= MAX_FAILED_UPDATES:
             raise TrainerFailedError(
-                f"{self._failed_updates} updates of {name} in a row had losses or gradients that are not finite: lower "
-                "learning_rate, set max_grad_norm, or look for rewards of very large size"
+                f"{self._failed_updates} updates of {self.brain_name} in a row had losses or gradients that are not "
+                "finite: lower learning_rate, set max_grad_norm, or look for rewards of very large size"
             )
 
     def teardown(self) -> None:
@@ -288,12 +286,16 @@ class RLTrainer(Trainer):
 
     def end_episode(self) -> None:
         """Forgets collected experience, as after a reset of all environments."""
-        self.intake.clear("reset")
-        self._set_pace()
+        self._clear("reset")
 
     def finish(self) -> None:
         """Ends training for good: what was collected and not trained leaves the books as dropped."""
-        self.intake.clear(NOT_TRAINING)
+        self._clear(NOT_TRAINING)
+
+    def _clear(self, reason: str) -> None:
+        """Drops everything that was collected; what counted as a step goes on counting (as in ML-Agents)."""
+        self._steps_untrained += self.update_buffer.taken_steps
+        self.intake.clear(reason)
         self._set_pace()
 
     def _publish(self) -> None:
@@ -354,7 +356,7 @@ class RLTrainer(Trainer):
             "version": self._version,
             "optimizer_steps": self._optimizer_steps,
             "steps_trained": self._steps_trained,
-            "steps_failed": self._steps_failed,
+            "steps_failed": self._steps_untrained,
             "failed_updates": self._failed_updates,
             "tally": self.tally.state_dict(),
             "model": self.model_state(),
@@ -370,7 +372,7 @@ class RLTrainer(Trainer):
         self._version = int(state["version"])
         self._optimizer_steps = int(state["optimizer_steps"])
         self._steps_trained = int(state["steps_trained"])
-        self._steps_failed = int(state["steps_failed"])
+        self._steps_untrained = int(state["steps_failed"])
         self._failed_updates = int(state["failed_updates"])
         self.tally.load(state["tally"])
 

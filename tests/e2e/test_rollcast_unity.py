@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -83,17 +84,22 @@ def bench(processes: Processes, tmp_path: Path) -> Iterator[Bench]:
 
 def test_a_run_from_start_to_end(bench: Bench) -> None:
     """It trains with both players of the run file, prints ML-Agents' lines, and leaves its files, players' logs too."""
-    bench.write_run(3000)
+    bench.write_run(3500)
     child = bench.start("--http-address=127.0.0.1:0", "--metrics-address=off", "--train")
     assert child.wait() == ExitCode.OK, child.said()
     steps = [int(match[1]) for match in LINE.finditer(child.out())]
     assert steps[:3] == [1000, 2000, 3000]
+    assert steps == sorted(steps)
     assert "[WARNING] --train has no effect" in child.err()
     folder = bench.results / "x"
     names = {str(path.relative_to(folder)) for path in folder.rglob("*")}
     assert {"CartPole.onnx", "configuration.yaml", "CartPole/checkpoint.pt", "run_logs/training_status.json"} <= names
     assert {"run_logs/Player-0.log", "run_logs/Player-1.log"} <= names
     assert bench.summary()["stop_reason"] == "max_steps"
+    with (folder / "CartPole" / "stats.csv").open(newline="") as file:
+        last = [int(row["step"]) for row in csv.DictReader(file)][-1]
+    assert last >= 3500, "a step counts once it was taken in, if no update follows either"
+    assert f"CartPole/CartPole-{last}.onnx" in names
 
 
 def test_ctrl_c_saves_and_resume_goes_on(bench: Bench) -> None:

@@ -247,7 +247,7 @@ def test_schedules_follow_the_steps() -> None:
 
 
 def test_training_ends_at_max_steps() -> None:
-    """Behind max_steps there is no update; what was collected is dropped when training is finished."""
+    """Behind max_steps there is no update; what was collected is dropped when training is finished, and counts on."""
     bench, trainer = make(max_steps=100)
     actor = SyntheticActor(bench)
     for _ in range(10):
@@ -255,9 +255,15 @@ def test_training_ends_at_max_steps() -> None:
         trainer.advance()
     assert not trainer.should_still_train
     assert trainer.version == 1
+    assert trainer.get_step == 100
     trainer.finish()
     books = bench.ledger.books("Continuous")
     assert (books.trained, dict(books.dropped), books.queued) == (80, {"not_training": 120}, 0)
+    assert (trainer.get_step, trainer.steps_trained) == (100, 80)
+    again = PPOTrainer(bench.context())
+    again.load_state_dict(trainer.state_dict())
+    assert again.get_step == 100
+    assert not again.should_still_train
 
 
 def test_inference_publishes_and_counts_but_does_not_learn() -> None:

@@ -167,7 +167,7 @@ class Uplink:
         hub, reason = self._hub, one_line(rejection.reason, 64)
         if len(hub.rejected) < limits.MAX_REASONS or reason in hub.rejected:
             hub.rejected[reason] = hub.rejected.get(reason, 0) + rejection.steps
-        if (left_out := hub.notices.due("rejected")) is not None:
+        if rejection.steps and (left_out := hub.notices.due("rejected")) is not None:
             # What comes after the last update of a behavior is refused in good order.
             log = self._log.info if reason == "not_training" else self._log.warning
             log(

@@ -12,6 +12,7 @@ import structlog
 from rollcast.errors import BadRequest
 from rollcast.v1 import trajectory_pb2
 
+from learner.ingest.behaviors import NOT_TRAINING
 from learner.ingest.intake import Intake
 from learner.ingest.sessions import SessionTable
 from learner.ingest.validate import Rejected
@@ -108,6 +109,8 @@ class TrajectoryService:
         self._ack_seconds.observe(time.monotonic() - began)
 
     def _log_rejection(self, stream: UploadStream, rejected: Rejected) -> None:
+        if rejected.reason == NOT_TRAINING or not rejected.steps:
+            return  # what comes behind the end of training is in the books, and nobody's fault
         left_out = self._rejected.admit((stream.session.session_id, rejected.reason))
         if left_out is not None:
             _log.warning(

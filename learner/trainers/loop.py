@@ -126,9 +126,9 @@ class TrainerLoop:
         trainer.start()
         self._trainers[behavior.name] = trainer
         log.info("trainer_started", behavior=behavior.name, version=trainer.version, step=trainer.get_step)
-        self._finish_if_done(behavior.name, trainer)
+        self._finish_if_done(behavior.name, trainer, is_new=True)
 
-    def _finish_if_done(self, name: str, trainer: Trainer) -> None:
+    def _finish_if_done(self, name: str, trainer: Trainer, *, is_new: bool = False) -> None:
         if name in self._finished or trainer.should_still_train or not trainer.is_training:
             return
         self._finished.add(name)
@@ -136,6 +136,15 @@ class TrainerLoop:
         trainer.finish()
         self._behaviors.stop_training(behavior)
         trainer.finish()  # what came between the two
+        if is_new:
+            log.warning(
+                "nothing_to_train",
+                behavior=name,
+                step=trainer.get_step,
+                max_steps=trainer.get_max_steps,
+                action="this run has reached max_steps: raise it to train on",
+            )
+            return
         log.info("training_finished", behavior=name, step=trainer.get_step, version=trainer.version)
 
     def _pause(self) -> None:

@@ -6,6 +6,7 @@ import grpc
 import pytest
 from rollcast.errors import MalformedChunk, WireError
 from rollcast.v1 import trajectory_pb2
+from structlog.testing import capture_logs
 
 from actor_client.exits import ActorError, ExitCode
 from tests.actor_client.connection.harness import Actor, acting
@@ -157,6 +158,18 @@ def test_rejections_are_counted_and_the_rows_are_acked() -> None:
         actor.wait_acked()
         wait_until(lambda: actor.link.rejected == {"stale": 7})
         assert actor.port.books.view().acked == 7
+
+
+def test_a_refused_chunk_without_steps_has_no_line() -> None:
+    """Statistics alone that come behind the end of training cost nothing; rows behind it are told of, once."""
+    with ScriptedLearner() as learner, acting(learner) as actor, capture_logs() as logs:
+        learner.reject = "not_training"
+        actor.send(0)
+        actor.send(4)
+        actor.wait_acked()
+        wait_until(lambda: actor.link.rejected == {"not_training": 4})
+    told = [(line["log_level"], line["steps"]) for line in logs if line["event"] == "rows_rejected"]
+    assert told == [("info", 4)]
 
 
 def test_a_chunk_over_the_limit_is_dropped_and_counted() -> None:

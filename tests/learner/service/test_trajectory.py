@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from rollcast.trajectories import Chunk, encode_chunk
 from rollcast.v1 import session_pb2, trajectory_pb2
+from structlog.testing import capture_logs
 
 from learner.ingest.credit import step_allowance
 from learner.ingest.queue import HoldReason
@@ -261,7 +262,7 @@ async def test_rows_of_an_older_generation_are_dropped() -> None:
 
 @async_test
 async def test_a_behavior_without_trainer_is_acked_as_not_training() -> None:
-    """After the training of a behavior ended, what waited and what comes is dropped, and credit flows on."""
+    """After the training of a behavior ended, what waited and what comes is dropped without a warning; credit flows."""
     async with running() as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
         await upload.send(make_chunk(4, sequence=1))
@@ -269,9 +270,11 @@ async def test_a_behavior_without_trainer_is_acked_as_not_training() -> None:
         assert learner.behaviors.stop_training(learner.behavior) == 4
         credit = (await upload.until("ack")).credit[0]
         assert credit.steps_through > 1000
-        await upload.send(make_chunk(5, sequence=2))
-        (rejection,) = (await upload.ack(2)).rejections
+        with capture_logs() as logs:
+            await upload.send(make_chunk(5, sequence=2))
+            (rejection,) = (await upload.ack(2)).rejections
         assert rejection.reason == "not_training"
+        assert logs == []
         books = learner.ledger.books(NAME)
         assert (books.received, books.dropped, books.queued) == (9, {"not_training": 9}, 0)
         assert not (await actor.declare()).training

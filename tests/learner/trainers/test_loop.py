@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from learner.exits import UserError
 from learner.ingest.behaviors import Behavior
@@ -124,6 +125,23 @@ def test_a_finished_behavior_is_taken_off_the_books() -> None:
         assert books.queued == 0
         assert books.dropped["not_training"] > 0
     assert parts.failures == []
+
+
+def test_a_behavior_that_has_nothing_left_to_train_says_so() -> None:
+    """Resumed behind max_steps it takes no chunk: one line names the setting to raise, and the loop is finished."""
+
+    def resumed(bench: Bench) -> Trainer:
+        trainer = build(bench.context())
+        trainer.load_state_dict(trainer.state_dict() | {"steps_trained": 960, "steps_failed": 40})
+        return trainer
+
+    with capture_logs() as logs, running(resumed) as parts:
+        parts.until(lambda: parts.loop.is_finished)
+        assert not parts.bench.behavior.training
+    assert parts.failures == []
+    (line,) = (line for line in logs if line["log_level"] == "warning")
+    assert (line["event"], line["step"], line["max_steps"]) == ("nothing_to_train", 1000, 1000)
+    assert "raise it" in line["action"]
 
 
 def test_a_trainer_that_raises_is_reported() -> None:

@@ -9,8 +9,9 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from actor_client.command_line import unknown_words
 from actor_client.exits import ActorError, ExitCode
 from actor_client.platform import plain_interrupts
 from actor_client.unity import cli as unity_cli
@@ -24,6 +25,13 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise ActorError(ExitCode.USAGE, f"{message}; see {self.prog} --help")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Refuses what it does not know itself: otherwise the parser of all commands would, with its own help."""
+        parsed, words = super().parse_known_args(args, namespace)
+        if words:
+            self.error(unknown_words(self, words))
+        return parsed, words
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -116,7 +124,9 @@ def _add_gym(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-seconds", metavar="S", help="stop after S seconds")
     parser.add_argument("--max-env-failures", metavar="N", help="failures in a row that end the actor (default: 3)")
     parser.add_argument(
-        "--metrics-address", metavar="HOST:PORT", help="serve metrics there, or off (default: 127.0.0.1:9465)"
+        "--metrics-address",
+        metavar="HOST:PORT",
+        help="serve metrics there, or off (default: 127.0.0.1:9465, or a free port if it is taken)",
     )
     parser.add_argument("--heartbeat-file", metavar="FILE", help="file to touch while the actor steps, or waits")
     parser.add_argument("--log-format", metavar="FORMAT", help="auto, console or json")

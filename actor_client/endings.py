@@ -70,5 +70,6 @@ def _say_books(link: LearnerLink) -> None:
             open=books.open,
             discarded=dict(books.discarded),
             dropped=dict(books.dropped),
-            rejected=link.rejected,
         )
+    if link.rejected:  # of all behaviors; in their books these rows are acked
+        log.info("rejected", rows=link.rejected)

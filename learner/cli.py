@@ -130,7 +130,10 @@ def _add_settings_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--address", metavar="HOST:PORT", help="where actors connect (default: 127.0.0.1:50051)")
     parser.add_argument("--insecure", action="store_const", const="true", help="allow plain text beyond this machine")
     parser.add_argument("--control-address", metavar="HOST:PORT", help="where operators connect; loopback only")
-    parser.add_argument("--http-address", metavar="HOST:PORT", help="status page and metrics (default: 127.0.0.1:9464)")
+    parser.add_argument(
+        "--http-address", metavar="HOST:PORT",
+        help="status page and metrics (default: 127.0.0.1:9464, or a free port if it is taken)",
+    )  # fmt: skip
     parser.add_argument("--target-return", metavar="R", help="stop once the mean return reaches R")
     parser.add_argument("--max-wall-seconds", metavar="S", help="stop after S seconds")
     parser.add_argument("--log-format", metavar="FORMAT", help="auto, console, json or mlagents")

@@ -1,8 +1,10 @@
 """The life of a connection: open, declare, stream; after any break wait and open again; at the end close."""
 
 import asyncio
+import time
 from concurrent.futures import Executor
 
+import grpc
 import structlog
 from rollcast.errors import Draining, SessionFenced, StreamSuperseded, WireError
 from rollcast.v1 import session_pb2
@@ -13,6 +15,7 @@ from actor_client.connection.downlink import Downlink, LoadPolicy
 from actor_client.connection.endpoint import CLOSE_SECONDS, Endpoint, call
 from actor_client.connection.hub import Hub
 from actor_client.connection.lease import Lease
+from actor_client.connection.manner import Manner
 from actor_client.connection.session import Opening
 from actor_client.connection.tasks import first_of
 from actor_client.connection.uplink import Uplink
@@ -33,16 +36,26 @@ class Keeper:
         load: Makes a policy from verified bytes.
         workers: Where to verify and load policies.
         flush_seconds: How long the last chunks may take to be acked when the actor closes.
+        manner: How it speaks to the user.
     """
 
     def __init__(
-        self, hub: Hub, declarations: Declarations, load: LoadPolicy, workers: Executor, flush_seconds: float
+        self,
+        hub: Hub,
+        declarations: Declarations,
+        load: LoadPolicy,
+        workers: Executor,
+        flush_seconds: float,
+        *,
+        manner: Manner,
     ) -> None:
         self._hub = hub
         self._declarations = declarations
         self._load = load
         self._workers = workers
         self._flush_seconds = flush_seconds
+        self._advice = manner.advice
+        self._quiet_until = time.monotonic() + manner.quiet_seconds
         self._backoff = Backoff()
         self._fenced = 0
         self._opening = True
@@ -86,7 +99,7 @@ class Keeper:
                 self._flushed(),
             )
         except WireError as error:
-            failure = fatal(error, opening=False)
+            failure = fatal(error, opening=False, advice=self._advice)
             if failure is None:
                 raise
             await self._close(endpoint, session_pb2.CLOSE_REASON_ERROR, failure.message)
@@ -121,7 +134,7 @@ class Keeper:
         try:
             await self._declarations.repeat(endpoint)
         except WireError as error:
-            failure = fatal(error, opening=False)
+            failure = fatal(error, opening=False, advice=self._advice)
             if failure is None:
                 raise
             await self._close(endpoint, session_pb2.CLOSE_REASON_ERROR, failure.message)
@@ -160,7 +173,7 @@ class Keeper:
             ActorError: There shall be none.
         """
         hub = self._hub
-        failure = fatal(error, opening=self._opening)
+        failure = fatal(error, opening=self._opening, advice=self._advice)
         if isinstance(error, SessionFenced | StreamSuperseded):
             self._fenced += 1
             if self._fenced >= MAX_FENCED:
@@ -172,6 +185,8 @@ class Keeper:
         hub.last_failure = describe_shortly(error)
         wait_seconds = self._backoff.failed(least_wait_seconds(error))
         self._log.debug("connection_failure", reason=describe(error))
+        if self._is_early(error):
+            return wait_seconds
         if not isinstance(error, Draining) and (left_out := hub.notices.due("unreachable")) is not None:
             self._log.warning(
                 "learner_unreachable" if self._opening else "connection_lost",
@@ -181,6 +196,11 @@ class Keeper:
                 left_out=left_out,
             )
         return wait_seconds
+
+    def _is_early(self, error: WireError) -> bool:
+        """Whether a learner that is about to start has not answered at all."""
+        is_silent = error.code is grpc.StatusCode.UNAVAILABLE and not error.reason
+        return is_silent and self._hub.run is None and time.monotonic() < self._quiet_until
 
     async def _pause(self, seconds: float) -> None:
         """Waits, unless the actor closes."""

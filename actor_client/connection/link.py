@@ -18,6 +18,7 @@ from actor_client.connection.downlink import LoadPolicy
 from actor_client.connection.endpoint import CLOSE_SECONDS
 from actor_client.connection.hub import Hub
 from actor_client.connection.keeper import Keeper, unexpected
+from actor_client.connection.manner import Manner
 from actor_client.connection.session import RunInfo, Session
 from actor_client.counts import RolloutCounts
 from actor_client.exits import ActorError, ExitCode
@@ -44,6 +45,7 @@ class LearnerLink:
         client_version: For the learner's log.
         flush_seconds: How long the last chunks may take to be acked when the actor closes.
         heartbeat: Beaten by whoever waits here: to wait for a learner is no fault.
+        manner: How it speaks to the user.
 
     Attributes:
         counts: What the stepping thread counts.
@@ -65,6 +67,7 @@ class LearnerLink:
         client_version: str,
         flush_seconds: float = FLUSH_SECONDS,
         heartbeat: Heartbeat | None = None,
+        manner: Manner | None = None,
     ) -> None:
         self.counts = RolloutCounts()
         self._heartbeat = heartbeat or Heartbeat()
@@ -72,6 +75,7 @@ class LearnerLink:
         self._session = Session(actor_name, client_version)
         self._load = load
         self._flush_seconds = flush_seconds
+        self._manner = manner or Manner()
         self._thread = threading.Thread(target=self._work, name="rollcast-link", daemon=True)
         self._begun = threading.Event()
         self._stop_early = ""
@@ -269,7 +273,7 @@ class LearnerLink:
         self._hub = hub = Hub(self._address, self._session, self.counts)
         self._declarations = Declarations(hub)
         workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="rollcast-policy")
-        keeper = Keeper(hub, self._declarations, self._load, workers, self._flush_seconds)
+        keeper = Keeper(hub, self._declarations, self._load, workers, self._flush_seconds, manner=self._manner)
         self._main = asyncio.ensure_future(keeper.run())
         self._begun.set()
         try:

@@ -51,13 +51,14 @@ _FATAL_CODES: Mapping[grpc.StatusCode, tuple[ExitCode, str]] = MappingProxyType(
 )
 
 
-def fatal(error: WireError, *, opening: bool) -> ActorError | None:
+def fatal(error: WireError, *, opening: bool, advice: Mapping[str, str] = MappingProxyType({})) -> ActorError | None:
     """Returns how the actor ends because of an error, or None if the connection is to be tried again.
 
     Args:
         error: What a call or a stream ended with.
         opening: It was OpenSession that failed. Fenced there means that a newer process has the session; elsewhere an
             answer to an earlier attempt of our own may have been lost, which opening again settles.
+        advice: Next steps by reason that a command gives instead of the usual ones.
     """
     if error.reason == "SESSION_FENCED":
         return superseded(error) if opening else None
@@ -72,6 +73,7 @@ def fatal(error: WireError, *, opening: bool) -> ActorError | None:
     if found is None:
         return None
     exit_code, next_step = found
+    next_step = advice.get(error.reason or "", next_step)
     text = one_line(error.message)
     return ActorError(exit_code, f"{text}; {next_step}" if next_step else text)
 

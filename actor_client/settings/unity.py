@@ -46,6 +46,8 @@ class UnitySettings(CommonSettings):
     max_player_message_bytes: int = Field(
         default=DEFAULT_MAX_MESSAGE_BYTES, ge=LEAST_MAX_MESSAGE_BYTES, le=MOST_MAX_MESSAGE_BYTES
     )
+    quiet_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    error_file: Path | None = None
     side_channel: Annotated[tuple[str, ...], NoDecode] = ()
 
     @field_validator("env_args", mode="before")

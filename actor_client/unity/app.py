@@ -9,12 +9,14 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from importlib.metadata import version
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from actor_client import logs
 from actor_client.connection.link import LearnerLink
+from actor_client.connection.manner import Manner
 from actor_client.connection.session import RunInfo
 from actor_client.endings import closing, ended
 from actor_client.exits import ActorError, ExitCode
@@ -35,7 +37,7 @@ from actor_client.unity.players.process import PlayerProcess, end_all
 from actor_client.unity.players.rules import PlayerRules, resolve_rules
 from actor_client.unity.players.supervisor import PlayerSupervisor
 from actor_client.unity.snapshot import PlayersSnapshot, snapshot
-from actor_client.unity.start import Door
+from actor_client.unity.start import Door, leave_error
 
 if TYPE_CHECKING:
     from actor_client.unity.metrics import PlayerMetrics
@@ -45,14 +47,18 @@ LEAVE_SECONDS: Final = 4.0
 TERM_SECONDS: Final = 2.0
 EDITOR: Final = "editor"
 """What metrics call the environment where no build is started."""
+_ADVICE: Final = MappingProxyType(
+    {"UNKNOWN_BEHAVIOR": "change the Behavior Name in Unity (Behavior Parameters), or add the behavior to the run file"}
+)
 
 
-def run_unity(settings: UnitySettings, doors: Sequence[Door]) -> ExitCode:
+def run_unity(settings: UnitySettings, doors: Sequence[Door], stops: Sequence[str] = ()) -> ExitCode:
     """Serves players for a learner until the run is over, the time is over, or a signal comes.
 
     Args:
         settings: What the user said.
         doors: Where players call already.
+        stops: Names the signal that came before this could hear of it.
 
     Returns:
         The exit code. What ended the actor has been said on standard error.
@@ -60,7 +66,16 @@ def run_unity(settings: UnitySettings, doors: Sequence[Door]) -> ExitCode:
     logs.configure(settings.log_format, settings.log_level)
     # numpy's remarks on values that float32 cannot hold: the learner refuses such rows, and the log says so.
     warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"actor_client\.")
-    return ended(lambda: UnityActor(settings, doors).run(), settings.log_format)
+
+    def act() -> None:
+        try:
+            UnityActor(settings, doors, stops).run()
+        except ActorError as error:
+            if error.exit_code is not ExitCode.OK:
+                leave_error(settings.error_file, error)
+            raise
+
+    return ended(act, settings.log_format)
 
 
 class UnityActor:
@@ -69,13 +84,15 @@ class UnityActor:
     Args:
         settings: What the user said.
         doors: Where players call already.
+        stops: Names the signal that came before this could hear of it.
 
     Raises:
         ActorError: The build, a plug-in or the heartbeat file is not there.
     """
 
-    def __init__(self, settings: UnitySettings, doors: Sequence[Door]) -> None:
+    def __init__(self, settings: UnitySettings, doors: Sequence[Door], stops: Sequence[str] = ()) -> None:
         self._settings = settings
+        self._stops = stops
         self._mailbox = Mailbox()
         self._conversations = tuple(
             Conversation(worker, self._mailbox, is_editor=settings.env is None) for worker in range(settings.num_envs)
@@ -90,6 +107,7 @@ class UnityActor:
             load=Policy.load,
             client_version=f"rollcast {version('rollcast')}; Python {sys.version.split()[0]}; Unity players",
             heartbeat=self._heartbeat,
+            manner=Manner(advice=_ADVICE, quiet_seconds=settings.quiet_seconds),
         )
         self._processes: tuple[PlayerProcess, ...] = ()
         self._failure: ActorError | None = None
@@ -110,6 +128,8 @@ class UnityActor:
                 door.open(conversation)
             self._say_where()
             link.start()
+            if self._stops:
+                link.request_stop(self._stops[0])
             if settings.max_seconds is not None:
                 link.stop_after(settings.max_seconds)
             try:

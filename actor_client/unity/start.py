@@ -7,10 +7,12 @@ actor shall not have to wait for it. Of large packages only gRPC is loaded befor
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Final
 
 from actor_client.exits import ActorError, ExitCode
+from actor_client.platform import stop_signals
 from actor_client.unity.ports import Ports, early_ports
 from actor_client.unity.server import Exchange, PlayerServer
 
@@ -54,11 +56,29 @@ def run(flags: Mapping[str, object]) -> int:
     Raises:
         ActorError: The command line is wrong, a port is in use, or a module is missing.
     """
-    early = early_ports(flags, os.environ)
-    if early is None:
-        return _go_on(flags, None)
-    with listening(early) as doors:
-        return _go_on(flags, doors)
+    stops: list[str] = []
+    try:
+        with stop_signals(stops.append):  # until the actor has its own: amid an import nothing can be ended in order
+            early = early_ports(flags, os.environ)
+            if early is None:
+                return _go_on(flags, None, stops)
+            with listening(early) as doors:
+                return _go_on(flags, doors, stops)
+    except ActorError as error:
+        leave_error(flags.get("error_file"), error)
+        raise
+
+
+def leave_error(file: object, error: ActorError) -> None:
+    """Writes what ended the actor to the file of `--error-file`, if there is one.
+
+    Args:
+        file: Its path; None for none.
+        error: What ended it.
+    """
+    if file is not None:
+        with suppress(OSError):  # it is said on standard error in any case
+            Path(str(file)).write_text(error.message, encoding="utf-8")
 
 
 @contextmanager
@@ -84,8 +104,13 @@ def listening(ports: Ports) -> Iterator[Sequence[Door]]:
             server.stop(_FAREWELL_SECONDS)
 
 
-def _go_on(flags: Mapping[str, object], doors: Sequence[Door] | None) -> int:
+def _go_on(flags: Mapping[str, object], doors: Sequence[Door] | None, stops: Sequence[str]) -> int:
     """Imports the rest, checks all settings, and serves.
+
+    Args:
+        flags: What the command line gave, by setting.
+        doors: Where players call; None if that is known from the settings alone.
+        stops: Becomes the name of the signal that has asked the actor to end meanwhile.
 
     Raises:
         ActorError: The command line is wrong, a port is in use, or a module is missing.
@@ -102,6 +127,6 @@ def _go_on(flags: Mapping[str, object], doors: Sequence[Door] | None) -> int:
             f"this command needs the module {error.name!r}; in the checkout: pip install '.[actor,unity]'",
         ) from None
     if doors is not None:
-        return run_unity(settings, doors)
+        return run_unity(settings, doors, stops)
     with listening(settings.ports) as late:
-        return run_unity(settings, late)
+        return run_unity(settings, late, stops)

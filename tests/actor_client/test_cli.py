@@ -61,6 +61,23 @@ def test_a_run_whose_output_is_closed() -> None:
     assert "0.5 s have passed" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("unity --num-env 2", "unrecognized arguments: --num-env 2; did you mean --num-envs?; see {} unity --help"),
+        ("gym --metric-address=off", "did you mean --metrics-address?; see {} gym --help"),
+        ("gym CartPole-v1", "unrecognized arguments: CartPole-v1; see {} gym --help"),
+        ("--versoin", "did you mean --version?; see {} --help"),
+    ],
+)
+def test_a_mistyped_flag_has_a_right_one(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The line names what is near, and the help of the command that was meant."""
+    assert main(words.split()) == ExitCode.USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert line.endswith(said.format("rollcast-actor"))
+
+
 def test_ctrl_c_amid_the_imports_ends_the_actor(tmp_path: Path) -> None:
     """Before its signal handlers are in place, Ctrl+C ends it as the system does: nothing swallows it, no traceback."""
     (tmp_path / "pydantic.py").write_text(SWALLOWING)

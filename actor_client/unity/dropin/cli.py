@@ -3,23 +3,27 @@
 import importlib.util
 import os
 import sys
+import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
 from actor_client.exits import ActorError
 from actor_client.platform import plain_interrupts
 from actor_client.unity.dropin import commands
-from actor_client.unity.dropin.addresses import USUAL_ADDRESS, reserved_address
-from actor_client.unity.dropin.exits import DropInError, ExitCode, of_gateway
-from actor_client.unity.dropin.flags import parse
-from actor_client.unity.dropin.life import Life, Signals
-from actor_client.unity.dropin.plan import LEARNER_MODULE, make_plan
+from actor_client.unity.dropin.addresses import USUAL_ADDRESS, LearnerAddress, reserved_address
+from actor_client.unity.dropin.console import Console
+from actor_client.unity.dropin.exits import STOPPED_EARLY, DropInError, ExitCode, of_gateway
+from actor_client.unity.dropin.flags import Given, parse
+from actor_client.unity.dropin.life import Around, Life, Signals, answers
+from actor_client.unity.dropin.plan import LEARNER_MODULE, Plan, make_plan
 from actor_client.unity.players.launch import find_build
 from actor_client.unity.ports import EDITOR_PORT
 
 _NEEDED = (LEARNER_MODULE, "yaml", "torch", "onnx", "onnxruntime")
+_STOPPING = (
+    "stopping: players end, then the learner saves; a second signal (Ctrl-C) waits for nobody, a third ends all at once"
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,39 +31,79 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in ("stdout", "stderr"):  # None where the caller closed them, as in `... >&-`
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open to the end
+    console = Console()
     try:
         with plain_interrupts():
-            return _run(arguments)
+            return _run(arguments, console)
     except DropInError as error:
         if error.message:
-            _say("error: ", error.message)
+            console.error(error.message, error.exit_code)
         return error.exit_code
 
 
-def _run(arguments: Sequence[str] | None) -> int:
+def _run(arguments: Sequence[str] | None, console: Console) -> int:
     given = parse(arguments)
     if given.shows_version:
         print(f"rollcast {version('rollcast')}, Python {sys.version.split()[0]}")
         return ExitCode.OK
     _require_extras()
+    console.as_json = "--log-format=json" in given.learner
     for note in given.notes:
-        _say("[WARNING] ", note)
-    plan = make_plan(given)
-    _require_build(plan.env_path)
-    may_move = not given.has_address and plan.address == USUAL_ADDRESS
-    with reserved_address(plan.address, may_move=may_move) as address:
-        _say("[INFO] ", f"run {plan.run_id} in {plan.folder}: the learner is at {address.listen}")
-        if not address.is_usual:
-            _say("[INFO] ", f"{plan.address} is taken, so another port was chosen")
-        _say("[INFO] ", commands.another_machine(plan, address))
-        signals = Signals()
-        with signals.counted():
+        console.warning("old_flag", note)
+    signals = Signals()
+    with signals.counted():
+        plan = _plan(given, signals)
+        console.as_json = plan.log_format == "json"
+        _require_build(plan.env_path)
+        may_move = not given.has_address and plan.address == USUAL_ADDRESS
+        with (
+            reserved_address(plan.address, may_move=may_move) as address,
+            tempfile.TemporaryDirectory(prefix="rollcast-unity-", ignore_cleanup_errors=True) as folder,
+        ):
+            error_file = Path(folder, "error")
             return Life(
-                commands.gateway(given, plan, address),
+                commands.gateway(given, plan, address, error_file),
                 commands.learner(given, plan, address),
                 EDITOR_PORT if plan.env_path is None else plan.base_port,
                 signals,
+                Around(
+                    is_serving=lambda: answers(address.local),
+                    say_serving=lambda: _say_serving(console, plan, address),
+                    say_stopping=lambda: console.info("stopping", _STOPPING),
+                    gateway_error=lambda: _read(error_file),
+                ),
             ).run()
+
+
+def _plan(given: Given, signals: Signals) -> Plan:
+    """Asks what to start.
+
+    Raises:
+        DropInError: Nothing can be, or the user changed their mind (INTERRUPTED).
+    """
+    try:
+        plan = make_plan(given)
+    except DropInError:
+        if not signals.count:  # a Ctrl+C reaches the child that was asked, too
+            raise
+    if signals.count:
+        raise DropInError(ExitCode.INTERRUPTED, STOPPED_EARLY)
+    return plan
+
+
+def _say_serving(console: Console, plan: Plan, address: LearnerAddress) -> None:
+    console.info("run_started", f"run {plan.run_id} in {plan.folder}: the learner is at {address.listen}")
+    if not address.is_usual:
+        console.info("port_moved", f"{plan.address} is taken, so another port was chosen")
+    console.info("more_machines", commands.another_machine(plan, address))
+
+
+def _read(path: Path) -> str:
+    """Returns what a file holds; nothing if it is not there."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
 
 
 def _require_extras() -> None:
@@ -87,8 +131,3 @@ def _require_build(env_path: str | None) -> None:
             find_build(env_path)
     except ActorError as error:
         raise DropInError(of_gateway(error.exit_code), error.message) from None
-
-
-def _say(kind: str, text: str) -> None:
-    with suppress(OSError):  # nobody reads it any more; the code says it too
-        print(f"{kind}{text}", file=sys.stderr, flush=True)

@@ -4,6 +4,8 @@ import shlex
 import socket
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
 
 from actor_client.unity.dropin.addresses import LearnerAddress
 from actor_client.unity.dropin.flags import Given
@@ -12,6 +14,8 @@ from actor_client.unity.dropin.plan import Plan, env_args, learner_command
 GATEWAY_NAME = "local"
 """The local gateway's name in the run: the same at each start, and with it its place and its seeds."""
 PLAYER_LOGS = "run_logs"
+QUIET_SECONDS: Final = 30
+"""The gateway starts before its learner, which is there a few seconds later: until then that is no news."""
 
 
 def learner(given: Given, plan: Plan, address: LearnerAddress) -> list[str]:
@@ -20,16 +24,33 @@ def learner(given: Given, plan: Plan, address: LearnerAddress) -> list[str]:
     return [*learner_command("serve", given), f"--address={address.listen}", *rest, *env_args(given)]
 
 
-def gateway(given: Given, plan: Plan, address: LearnerAddress) -> list[str]:
-    """Returns the command of the gateway: it is told all that the run file says, so that it need not wait to hear it."""
+def gateway(given: Given, plan: Plan, address: LearnerAddress, error_file: Path) -> list[str]:
+    """Returns the command of the gateway: it is told all that the run file says, so that it need not wait to hear it.
+
+    Args:
+        given: The command line.
+        plan: What the run file and the flags come to.
+        address: Where the learner will be.
+        error_file: Where it leaves what ended it.
+    """
     options = list(_gateway_options(plan, address))
     rest = ["--env-args", *plan.env_args] if plan.env_path is not None and plan.env_args else []
-    return [sys.executable, "-m", "actor_client", "unity", *options, *given.gateway, *rest]
+    return [
+        sys.executable,
+        "-m",
+        "actor_client",
+        "unity",
+        *options,
+        f"--error-file={error_file}",
+        *given.gateway,
+        *rest,
+    ]
 
 
 def _gateway_options(plan: Plan, address: LearnerAddress) -> Iterator[str]:
     yield f"--learner={address.local}"
     yield f"--name={GATEWAY_NAME}"
+    yield f"--quiet-seconds={QUIET_SECONDS}"
     if address.is_shared:
         yield "--insecure"
     if plan.env_path is not None:  # the editor is on a port of its own, and is its own log

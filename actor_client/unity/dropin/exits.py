@@ -17,13 +17,16 @@ class ExitCode(enum.IntEnum):
     MISSING_EXTRA = 14, "an optional part of Rollcast that this command needs is not installed"
     PORT_IN_USE = 20, "a port is taken, or not allowed"
 
-    GATEWAY_FAILED = 60, "what serves the players ended; its last line says why. The learner saved what it had"
+    GATEWAY_FAILED = 60, "what serves the players ended, the last line says why; the learner saved what it had"
     UNKNOWN_ENVIRONMENT = 61, "there is no such player to start"
-    ENVIRONMENT_FAILED = 62, "players failed more often than allowed; the learner saved what it had"
+    ENVIRONMENT_FAILED = (
+        62,
+        "players failed more often than allowed, the last line says how; the learner saved what it had",
+    )
 
-    LEARNER_KILLED = 70, "the learner was ended from outside; go on with --resume"
+    LEARNER_KILLED = 70, "the learner was ended from outside; go on with --resume=auto"
 
-    INTERRUPTED = 130, "a third signal ended everything at once"
+    INTERRUPTED = 130, "a third signal ended everything at once, or one came while the run still started"
 
     def __new__(cls, value: int, help_text: str) -> Self:
         """Makes a member from its number and its help text."""
@@ -32,6 +35,8 @@ class ExitCode(enum.IntEnum):
         member.help = help_text
         return member
 
+
+STOPPED_EARLY: Final = "stopped while the run still started: nothing was trained, and nothing saved"
 
 LEARNERS: Final = "Codes from 10 to 49 that are not listed are the learner's: rollcast-learner --help names them."
 

@@ -6,8 +6,9 @@ the run file even where it says no more than the default, so nothing here has a 
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
+from actor_client.command_line import unknown_words
 from actor_client.unity.dropin.exits import LEARNERS, DropInError, ExitCode
 
 _VALUES: Final[Mapping[str, tuple[str, str]]] = {
@@ -41,17 +42,24 @@ _SWITCHES: Final[Mapping[str, str]] = {
     "debug": "log more",
 }
 _OF_LEARNER: Final[Mapping[str, tuple[str, str]]] = {
-    "address": ("HOST:PORT", "where gateways on other machines connect (default: 127.0.0.1:50051, or a free port)"),
-    "http-address": ("HOST:PORT", "status page and metrics (default: 127.0.0.1:9464, or a free port)"),
+    "address": ("HOST:PORT", "where gateways connect (default: 127.0.0.1:50051, or a free port if it is taken)"),
+    "http-address": ("HOST:PORT", "status page and metrics (default: 127.0.0.1:9464, or a free port if it is taken)"),
     "target-return": ("R", "stop once the mean return reaches R"),
     "max-wall-seconds": ("S", "stop after S seconds"),
-    "log-format": ("FORMAT", "mlagents: a line per summary; console or json: the learner's own (default: mlagents)"),
+    "log-format": (
+        "FORMAT",
+        "mlagents: a line per summary; console: the learner's own lines; json: all lines of a run (default: mlagents)",
+    ),
 }
 _OF_GATEWAY: Final[Mapping[str, tuple[str, str]]] = {
     "listen": ("ADDRESS,...", "where players are awaited (default: 127.0.0.1,::1)"),
     "max-player-message-bytes": ("N", "the largest message of a player (default: 268435456)"),
-    "metrics-address": ("HOST:PORT", "metrics of the players, or off (default: 127.0.0.1:9465, or a free port)"),
+    "metrics-address": (
+        "HOST:PORT",
+        "metrics of the players, or off (default: 127.0.0.1:9465, or a free port if it is taken)",
+    ),
 }
+_RESUME_AUTO: Final = "--resume=auto"
 _OLD: Final[Mapping[str, str]] = {
     "load": "--load is the old name of --resume, which is taken instead",
     "train": "--train has no effect: a run trains unless it is told otherwise",
@@ -86,6 +94,12 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise DropInError(ExitCode.USAGE, f"{message}; see {self.prog} --help")
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        parsed, words = super().parse_known_args(args, namespace)
+        if words:
+            self.error(unknown_words(self, words))
+        return parsed, words
+
 
 def build_parser() -> argparse.ArgumentParser:
     """Returns the parser."""
@@ -105,6 +119,10 @@ def build_parser() -> argparse.ArgumentParser:
         known.add_argument(f"--{name}", metavar=shown, help=text)
     for name, text in _SWITCHES.items():
         known.add_argument(f"--{name}", action="store_true", help=text)
+    # An option of this very name: as a value of --resume, argparse would also take a run file that follows it.
+    known.add_argument(
+        _RESUME_AUTO, dest="resume_auto", action="store_true", help="go on with the run if it has a checkpoint"
+    )
     for name in _OLD:
         known.add_argument(f"--{name}", action="store_true", help=argparse.SUPPRESS)
     known.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="...", help="arguments of the players: the rest")
@@ -140,11 +158,13 @@ def parse(arguments: Sequence[str] | None) -> Given:
 
 def _for_learner(given: Mapping[str, object]) -> Iterator[str]:
     yield from _values(given, (*_VALUES, *_OF_LEARNER))
-    if "load" in given and "resume" not in given:
+    if "resume" in given or ("load" in given and "resume_auto" not in given):
         yield "--resume=true"
+    elif "resume_auto" in given:
+        yield _RESUME_AUTO
     for name in (*_SWITCHES, "insecure"):
-        if _field(name) in given:
-            yield "--resume=true" if name == "resume" else f"--{name}"
+        if _field(name) in given and name != "resume":
+            yield f"--{name}"
     yield from _repeated(given, "set")
 
 

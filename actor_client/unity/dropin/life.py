@@ -1,7 +1,8 @@
 """The life of the two children: the gateway first, for its ports must be open; both end in order, whatever happens.
 
 The first signal stops the players and then the learner, which saves a checkpoint and the models. The second cuts short
-what takes long: players are ended, and the learner waits for nobody. The third ends both at once.
+what takes long: players are ended, and the learner waits for nobody. The third ends both at once. One that comes before
+there is anything to save is enough.
 """
 
 import signal
@@ -10,11 +11,13 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 from typing import Final
 
 from actor_client.platform import describe_exit, end_process, start_process, stop_signal_numbers
-from actor_client.unity.dropin.exits import DropInError, ExitCode, of_gateway
+from actor_client.settings.addresses import split_address
+from actor_client.unity.dropin.exits import STOPPED_EARLY, DropInError, ExitCode, of_gateway
 
 _LOOK_SECONDS: Final = 0.05
 _LISTEN_SECONDS: Final = 5.0
@@ -86,6 +89,23 @@ class Child:
         self._process.wait()
 
 
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What a life looks at and tells.
+
+    Attributes:
+        is_serving: Whether the learner takes part in the world by now.
+        say_serving: Called once, when it does.
+        say_stopping: Called once, when the user asks for the end of what has begun.
+        gateway_error: What the gateway has left as the reason of its end; empty if nothing.
+    """
+
+    is_serving: Callable[[], bool]
+    say_serving: Callable[[], None]
+    say_stopping: Callable[[], None]
+    gateway_error: Callable[[], str]
+
+
 class Life:
     """Starts both, waits, and stops both.
 
@@ -94,28 +114,33 @@ class Life:
         learner: Its command.
         port: The gateway's first port.
         signals: How often this process was asked to end.
+        around: What it looks at and tells.
     """
 
-    def __init__(self, gateway: Sequence[str], learner: Sequence[str], port: int, signals: Signals) -> None:
+    def __init__(
+        self, gateway: Sequence[str], learner: Sequence[str], port: int, signals: Signals, around: Around
+    ) -> None:
         self._commands = gateway, learner
-        self._port = port
+        self._local = f"127.0.0.1:{port}"
         self._signals = signals
+        self._around = around
 
     def run(self) -> int:
         """Lives until the run is over or was stopped, and returns the learner's exit code.
 
         Raises:
-            DropInError: One of both failed; the code is the learner's, or says what became of the players.
+            DropInError: One of both failed; the code is the learner's, or says what became of the players. Or it was
+                stopped before there was anything to save (INTERRUPTED).
         """
-        taken = _answers(self._port)  # by somebody else: the gateway is about to say so, and ends
+        taken = answers(self._local)  # by somebody else: the gateway is about to say so, and ends
         gateway = Child(self._commands[0])
         try:
-            self._wait(lambda: gateway.code is not None or (not taken and _answers(self._port)), _LISTEN_SECONDS)
+            self._wait(lambda: gateway.code is not None or (not taken and answers(self._local)), _LISTEN_SECONDS)
             if gateway.code is not None:
-                raise DropInError(of_gateway(gateway.code), _last_words("what serves the players", gateway.code))
+                raise DropInError(of_gateway(gateway.code), _last_words(gateway.code))
             if self._signals.count:
                 self._stop(gateway)
-                return ExitCode.INTERRUPTED
+                raise DropInError(ExitCode.INTERRUPTED, STOPPED_EARLY)
             learner = Child(self._commands[1])
             try:
                 return self._live(gateway, learner)
@@ -125,15 +150,23 @@ class Life:
             gateway.end()
 
     def _live(self, gateway: Child, learner: Child) -> int:
-        self._wait(lambda: gateway.code is not None or learner.code is not None)
+        def is_over() -> bool:
+            return gateway.code is not None or learner.code is not None
+
+        self._wait(lambda: is_over() or self._around.is_serving())
+        if not is_over() and not self._signals.count:
+            self._around.say_serving()
+        self._wait(is_over)
         if not self._signals.count and 0 in {gateway.code, learner.code}:
             self._wait(lambda: gateway.code is not None and learner.code is not None, _FAREWELL_SECONDS)
         asked_by_user = min(self._signals.count, 1)
         by_itself = (None, None) if asked_by_user else (gateway.code, learner.code)
+        if asked_by_user:
+            self._around.say_stopping()
         self._stop(gateway)
         if not self._stop_learner(learner, asked_by_user):
             return ExitCode.INTERRUPTED
-        return _conclusion(*by_itself, learner.code or 0)
+        return _conclusion(*by_itself, learner.code or 0, self._around.gateway_error())
 
     def _stop(self, gateway: Child) -> None:
         """Asks the gateway to end, which sends what players have done; ends it if it takes long or somebody insists."""
@@ -166,38 +199,49 @@ class Life:
             time.sleep(_LOOK_SECONDS)
 
 
-def _conclusion(gateway: int | None, learner: int | None, end: int) -> int:
+def _conclusion(gateway: int | None, learner: int | None, end: int, gateway_error: str) -> int:
     """Returns the code of the whole.
 
     Args:
         gateway: What the gateway ended with by itself, None if it was asked to.
         learner: What the learner ended with by itself, None if it was asked to.
         end: What the learner ended with in any case.
+        gateway_error: What the gateway has left as the reason of its end.
 
     Raises:
-        DropInError: One of both failed.
+        DropInError: One of both failed, or there was nothing to save yet.
     """
     if learner is not None and learner < 0:
-        message = f"the learner {describe_exit(learner)}; go on with --resume"
-        raise DropInError(ExitCode.LEARNER_KILLED, message)
+        raise _killed(learner)
     if learner:
         raise DropInError(learner)
     if learner == 0:
         return ExitCode.OK
-    if gateway:
-        raise DropInError(of_gateway(gateway), _last_words("what serves the players", gateway))
-    if end < 0:  # asked while it still started: there was nothing to save
-        return ExitCode.INTERRUPTED
+    if gateway:  # what the learner said since is not what the user must know
+        raise DropInError(of_gateway(gateway), gateway_error or _last_words(gateway, "; its lines above say why"))
+    if end == -signal.SIGTERM:  # asked while it still started
+        raise DropInError(ExitCode.INTERRUPTED, STOPPED_EARLY)
+    if end < 0:
+        raise _killed(end)
     return end
 
 
-def _last_words(who: str, code: int) -> str:
-    """Returns what to say of a child that failed; nothing where it has said itself what was wrong."""
-    return f"{who} {describe_exit(code)}" if code < 0 else ""
+def _killed(code: int) -> DropInError:
+    """Returns the end of a learner that could not say a word; perhaps it had no checkpoint yet, so `auto`."""
+    return DropInError(
+        ExitCode.LEARNER_KILLED, f"the learner {describe_exit(code)}; go on with --resume=auto in the same command"
+    )
 
 
-def _answers(port: int) -> bool:
-    """Whether somebody listens on a port of this machine."""
-    with socket.socket() as probe:
-        probe.settimeout(1.0)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+def _last_words(code: int, hint: str = "") -> str:
+    """Returns what to say of a gateway that failed; nothing where its own last line is that of the whole."""
+    return f"what serves the players {describe_exit(code)}{hint}" if code < 0 or hint else ""
+
+
+def answers(address: str) -> bool:
+    """Whether somebody listens at HOST:PORT."""
+    try:
+        socket.create_connection(split_address(address), timeout=1.0).close()
+    except OSError:
+        return False
+    return True

@@ -19,7 +19,9 @@ from rollcast.errors import (
     WireError,
 )
 from rollcast.v1 import session_pb2
+from structlog.testing import capture_logs
 
+from actor_client.connection.manner import Manner
 from actor_client.exits import ActorError, ExitCode
 from tests.actor_client.connection.harness import acting, linked
 from tests.actor_client.scripted import ScriptedLearner, wait_until
@@ -114,6 +116,25 @@ def test_an_unreachable_learner_is_found_once_it_is_there() -> None:
         with learner:
             assert link.open(20.0).run_id == "run"
             assert link.declare(CARTPOLE, 0, 1, 20.0).behavior_index == 0
+
+
+def test_a_learner_that_is_about_to_start_is_no_news() -> None:
+    """Whoever starts both has no warning of one that is not there yet; it connects as ever."""
+    with socket.create_server(("127.0.0.1", 0)) as placeholder:
+        port = placeholder.getsockname()[1]
+    learner = ScriptedLearner(port)
+    with capture_logs() as logs, linked(learner, manner=Manner(quiet_seconds=600.0)) as link:
+        wait_until(lambda: link.reconnects >= 2)
+        with learner:
+            assert link.open(20.0).run_id == "run"
+            assert not [entry for entry in logs if entry["event"] == "learner_unreachable"]
+        wait_until(lambda: any(entry["event"] in {"connection_lost", "learner_unreachable"} for entry in logs))
+
+
+def test_the_quiet_ends_with_its_time() -> None:
+    """A learner that does not come is told of."""
+    with capture_logs() as logs, linked(ScriptedLearner(1), manner=Manner(quiet_seconds=0.3)):
+        wait_until(lambda: any(entry["event"] == "learner_unreachable" for entry in logs))
 
 
 def test_a_connect_timeout_names_the_address_and_the_reason() -> None:

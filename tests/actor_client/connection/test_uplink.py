@@ -8,6 +8,7 @@ from rollcast.errors import MalformedChunk, WireError
 from rollcast.v1 import trajectory_pb2
 from structlog.testing import capture_logs
 
+from actor_client.endings import closing
 from actor_client.exits import ActorError, ExitCode
 from tests.actor_client.connection.harness import Actor, acting
 from tests.actor_client.scripted import PLENTY, ScriptedLearner, wait_until
@@ -158,6 +159,22 @@ def test_rejections_are_counted_and_the_rows_are_acked() -> None:
         actor.wait_acked()
         wait_until(lambda: actor.link.rejected == {"stale": 7})
         assert actor.port.books.view().acked == 7
+
+
+def test_the_end_tells_of_refused_rows_once() -> None:
+    """Their number is of all behaviors, and stands beside the books of none."""
+    with ScriptedLearner() as learner, acting(learner) as actor, capture_logs() as logs:
+        learner.reject = "stale"
+        actor.send(4)
+        actor.wait_acked()
+        wait_until(lambda: actor.link.rejected == {"stale": 4})
+        with closing(actor.link):
+            pass
+    ends = [entry for entry in logs if entry["event"] in {"books", "rejected"}]
+    assert [entry["event"] for entry in ends] == ["books", "rejected"]
+    assert ends[0]["acked"] == 4
+    assert "rejected" not in ends[0]
+    assert ends[1]["rows"] == {"stale": 4}
 
 
 def test_a_refused_chunk_without_steps_has_no_line() -> None:

@@ -85,6 +85,17 @@ def test_a_mismatch_is_told_in_the_learners_words_alone() -> None:
     assert failure.message == text
 
 
+def test_a_command_may_give_advice_of_its_own() -> None:
+    """A next step that its users can take stands in the place of the usual one; other ends keep theirs."""
+    advice = {"UNKNOWN_BEHAVIOR": "rename it"}
+    failure = fatal(UnknownBehavior("no behavior 'x'"), opening=False, advice=advice)
+    assert failure is not None
+    assert failure.message == "no behavior 'x'; rename it"
+    other = fatal(BadSpec("x"), opening=False, advice=advice)
+    assert other is not None
+    assert "rename it" not in other.message
+
+
 def test_the_control_address_is_guessed() -> None:
     """What a server without the actors' services answers leads to the address."""
     failure = fatal(WireError("Method not found!", code=grpc.StatusCode.UNIMPLEMENTED), opening=True)

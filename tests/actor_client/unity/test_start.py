@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -19,12 +20,23 @@ from actor_client.unity.start import FAREWELL, Door, listening
 from tests.actor_client.unity.harness import Caller
 from tests.actor_client.unity.players.programs import SECONDS, eventually
 from tests.e2e.unity import free_ports
+from tests.players.build import make_build
 
 WAITS = """
 import os, time
 while not os.path.exists({gate!r}):
     time.sleep(0.01)
 raise ModuleNotFoundError("enough was seen", name="enough")
+"""
+
+
+SLOW = """
+import os, sys, time
+while not os.path.exists({gate!r}):
+    time.sleep(0.01)
+sys.path.remove({folder!r})
+del sys.modules["structlog"]
+import structlog
 """
 
 
@@ -72,6 +84,42 @@ def test_ports_listen_before_anything_large_is_imported(tmp_path: Path) -> None:
             process.kill()
     assert process.returncode == ExitCode.MISSING_EXTRA
     assert errors.startswith("error: this command needs the module 'enough'; in the checkout: pip install")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_amid_the_imports_ends_it_in_good_order(tmp_path: Path, number: signal.Signals) -> None:
+    """Ports open, everything else on its way: it ends with a word and code 0 as soon as it can, before any player."""
+    gate = tmp_path / "gate"
+    (tmp_path / "structlog.py").write_text(SLOW.format(gate=str(gate), folder=str(tmp_path)))
+    port = free_ports(1)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    arguments = command("--env", str(make_build(tmp_path / "game")), "--base-port", str(port), "--metrics-address=off")
+    with subprocess.Popen(arguments, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            eventually(lambda: is_open("127.0.0.1", port), "an open port")
+            process.send_signal(number)
+            gate.touch()
+            _, errors = process.communicate(timeout=SECONDS)
+        finally:
+            process.kill()
+    assert process.returncode == ExitCode.OK, errors
+    assert "stopped" in errors
+    assert number.name in errors
+    assert "Traceback" not in errors
+
+
+def test_what_ended_it_is_left_in_a_file(tmp_path: Path) -> None:
+    """Early or late, with `--error-file` the line is there for whoever started it; a good end leaves none."""
+    port = free_ports(1)
+    common = ["--base-port", str(port), "--metrics-address=off"]
+    for name, options in (("early", ["--env", "B", "--max-seconds", "x"]), ("late", ["--side-channel", "no:such"])):
+        arguments = command(*common, *options, "--error-file", str(tmp_path / name))
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=SECONDS, check=False)
+        assert done.returncode == ExitCode.USAGE
+        assert (tmp_path / name).read_text() in done.stderr
+    arguments = command(*common, "--learner=127.0.0.1:1", "--max-seconds=0.3", "--error-file", str(tmp_path / "good"))
+    assert subprocess.run(arguments, capture_output=True, timeout=SECONDS, check=False).returncode == ExitCode.OK
+    assert not (tmp_path / "good").exists()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])

@@ -36,7 +36,7 @@ def test_the_run_file_tells_the_gateway(tmp_path: Path) -> None:
     """It is told all that the run file says of its players, in flags that it has."""
     given, plan = _planned(tmp_path)
     assert plan.folder == Path("there/ball")
-    words = commands.gateway(given, plan, HERE)
+    words = commands.gateway(given, plan, HERE, tmp_path / "error")
     assert words[:4] == [sys.executable, "-m", "actor_client", "unity"]
     told = vars(build_actor_parser().parse_args(words[3:]))
     assert told["env"] == "Build"
@@ -46,12 +46,14 @@ def test_the_run_file_tells_the_gateway(tmp_path: Path) -> None:
     assert told["log_dir"] == "there/ball/run_logs"
     assert told["learner"] == "127.0.0.1:50051"
     assert "insecure" not in told
+    assert told["error_file"] == str(tmp_path / "error")
+    assert float(told["quiet_seconds"]) > 0
 
 
 def test_flags_win_over_the_run_file(tmp_path: Path) -> None:
     """Also those that say no more than the default does."""
     given, plan = _planned(tmp_path, "--num-envs=1", "--base-port", "5005", "--env-args", "--level", "9")
-    told = vars(build_actor_parser().parse_args(commands.gateway(given, plan, HERE)[3:]))
+    told = vars(build_actor_parser().parse_args(commands.gateway(given, plan, HERE, tmp_path / "error")[3:]))
     assert (told["base_port"], told["num_envs"], told["env_args"]) == ("5005", "1", ["--level", "9"])
     assert commands.learner(given, plan, HERE)[-3:] == ["--env-args", "--level", "9"]
 
@@ -59,7 +61,7 @@ def test_flags_win_over_the_run_file(tmp_path: Path) -> None:
 def test_the_editor_has_a_port_of_its_own(tmp_path: Path) -> None:
     """Without a build neither ports nor restarts are asked for: the gateway waits where editors call."""
     given, plan = _planned(tmp_path, run="behaviors: {Ball: {trainer_type: ppo}}")
-    words = commands.gateway(given, plan, HERE)
+    words = commands.gateway(given, plan, HERE, tmp_path / "error")
     assert not [word for word in words if word.startswith(("--env", "--base-port", "--num-envs", "--timeout"))]
 
 
@@ -69,7 +71,7 @@ def test_the_console_is_that_of_mlagents_unless_told(tmp_path: Path, said: list[
     given, plan = _planned(tmp_path, *said)
     formats = [word for word in commands.learner(given, plan, HERE) if word.startswith("--log-format")]
     assert formats == [f"--log-format={wanted}"]
-    assert ("--log-format=json" in commands.gateway(given, plan, HERE)) == (wanted == "json")
+    assert ("--log-format=json" in commands.gateway(given, plan, HERE, tmp_path / "error")) == (wanted == "json")
 
 
 def test_how_others_join(tmp_path: Path) -> None:

@@ -61,6 +61,15 @@ def test_the_run_file_may_stand_anywhere(line: str) -> None:
     assert sorted(given.learner) == ["--resume=true", "--run-id=x"]
 
 
+def test_resume_auto_is_for_who_does_not_know_of_a_checkpoint() -> None:
+    """As with the learner; the run file may follow, and who says both wants no new run."""
+    assert parse(["--resume=auto", "run.yaml"]).learner == ("--resume=auto",)
+    assert parse(["--resume=auto", "run.yaml"]).run_file == "run.yaml"
+    assert parse(["--resume", "--resume=auto"]).learner == ("--resume=true",)
+    assert parse(["--load", "--resume=auto"]).learner == ("--resume=auto",)
+    assert build_learner_parser().parse_args(["serve", "--resume=auto"]).resume == "auto"
+
+
 def test_arguments_of_the_players_are_the_rest() -> None:
     """All that follows --env-args is theirs, whatever it looks like."""
     given = parse(["run.yaml", "--env", "B", "--env-args", "--seed", "3", "run2.yaml", "--env-args"])
@@ -96,6 +105,12 @@ def test_a_wrong_command_line(line: str) -> None:
         parse(line.split())
     assert caught.value.exit_code == ExitCode.USAGE
     assert "\n" not in caught.value.message
+
+
+def test_a_mistyped_flag_has_a_right_one() -> None:
+    """Whoever mistyped is told what is near."""
+    with pytest.raises(DropInError, match=r"did you mean --num-envs\?; see rollcast-unity --help"):
+        parse(["run.yaml", "--nun-envs", "3"])
 
 
 def test_help_names_flags_and_codes(capsys: pytest.CaptureFixture[str]) -> None:

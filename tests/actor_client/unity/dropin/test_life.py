@@ -13,19 +13,25 @@ from pathlib import Path
 
 import pytest
 
-from actor_client.unity.dropin.exits import ExitCode
+from actor_client.unity.dropin.exits import STOPPED_EARLY, ExitCode
 
 ROOT = Path(__file__).resolve().parents[4]
 SECONDS = 60.0
 PARENT = """
 import sys
 from actor_client.unity.dropin.exits import DropInError
-from actor_client.unity.dropin.life import Life, Signals
+from actor_client.unity.dropin.life import Around, Life, Signals
 signals = Signals()
+around = Around(
+    is_serving=lambda: len(sys.argv) > 5,
+    say_serving=lambda: print("serving", flush=True),
+    say_stopping=lambda: print("stopping", flush=True),
+    gateway_error=lambda: sys.argv[4],
+)
 commands = [[sys.executable, "-c", text] for text in sys.argv[2:4]]
 try:
     with signals.counted():
-        code = Life(*commands, int(sys.argv[1]), signals).run()
+        code = Life(*commands, int(sys.argv[1]), signals, around).run()
 except DropInError as error:
     print(error.message, flush=True)
     code = error.exit_code
@@ -69,14 +75,24 @@ class Family:
             self.port: int = probe.getsockname()[1]
         self.process: subprocess.Popen[str] | None = None
 
-    def start(self, gateway: str, learner: str) -> subprocess.Popen[str]:
-        """Starts the parent with two programs, which go on after what all children begin with."""
+    def start(self, gateway: str, learner: str, error: str = "", *, serves: bool = False) -> subprocess.Popen[str]:
+        """Starts the parent with two programs, which go on after what all children begin with.
+
+        Args:
+            gateway: the program.
+            learner: the program.
+            error: what the gateway leaves as the reason of its end.
+            serves: the learner serves once it runs.
+        """
         programs = [
             CHILD.format(name=name, log=str(self._log)) + rest
             for name, rest in (("gateway", gateway), ("learner", learner))
         ]
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PARENT, str(self.port), *programs], cwd=ROOT, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", PARENT, str(self.port), *programs, error, *(["serves"] if serves else [])],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         return self.process
 
@@ -149,7 +165,7 @@ def test_the_first_signal_stops_players_then_the_learner(family: Family) -> None
     process = family.start(family.listen + UNTIL_ASKED.format(times=1, code=0), UNTIL_ASKED.format(times=1, code=0))
     family.wait_for("learner started")
     process.send_signal(signal.SIGINT)
-    assert family.ends() == (ExitCode.OK, "")
+    assert family.ends() == (ExitCode.OK, "stopping")
     assert family.said()[2:] == ["gateway asked", "gateway ended", "learner asked", "learner ended"]
 
 
@@ -172,7 +188,7 @@ def test_a_second_signal_cuts_short(family: Family) -> None:
     process.send_signal(signal.SIGINT)
     family.wait_for("gateway asked")
     process.send_signal(signal.SIGINT)
-    assert family.ends() == (ExitCode.OK, "")
+    assert family.ends() == (ExitCode.OK, "stopping")
     assert family.said().count("learner asked") == 2
 
 
@@ -201,7 +217,7 @@ def test_a_learner_that_is_killed(family: Family) -> None:
     code, words = family.ends()
     assert code == ExitCode.LEARNER_KILLED
     assert "SIGKILL" in words
-    assert "--resume" in words
+    assert "--resume=auto" in words
 
 
 @pytest.mark.parametrize(
@@ -213,6 +229,50 @@ def test_players_that_fail_stop_the_learner_in_good_order(family: Family, gatewa
     family.start(family.listen + f"\ntime.sleep(1)\nfinish({gateway})\n", UNTIL_ASKED.format(times=1, code=0))
     assert family.ends()[0] == code
     assert family.said()[-2:] == ["learner asked", "learner ended"]
+
+
+@pytest.mark.parametrize(("error", "words"), [("player 0 failed", "player 0 failed"), ("", "ended with exit code 40")])
+def test_the_players_failure_is_the_last_word(family: Family, error: str, words: str) -> None:
+    """What the learner says while it saves does not bury it: the reason the gateway left comes again at the end."""
+    learner = UNTIL_ASKED.format(times=1, code=0).replace("finish", "print('run ended', flush=True); finish")
+    family.start(family.listen + "\ntime.sleep(1)\nfinish(40)\n", learner, error)
+    code, said = family.ends()
+    assert code == ExitCode.ENVIRONMENT_FAILED
+    assert said.splitlines()[0] == "run ended"
+    assert words in said.splitlines()[-1]
+
+
+def test_where_the_learner_is_is_said_once_it_serves(family: Family) -> None:
+    """Whoever is refused before reads nothing of a run."""
+    process = family.start(
+        family.listen + UNTIL_ASKED.format(times=1, code=0), UNTIL_ASKED.format(times=1, code=0), serves=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "serving\n"
+    family.wait_for("learner started")
+    process.send_signal(signal.SIGINT)
+    assert family.ends() == (ExitCode.OK, "stopping")
+
+
+def test_a_signal_before_the_learner_is_there(family: Family) -> None:
+    """One is enough, and a line says that nothing was begun."""
+    process = family.start(UNTIL_ASKED.format(times=1, code=0), FOR_EVER)
+    family.wait_for("gateway started")
+    process.send_signal(signal.SIGINT)
+    code, words = family.ends()
+    assert (code, words) == (ExitCode.INTERRUPTED, STOPPED_EARLY)
+    assert family.said() == ["gateway started", "gateway asked", "gateway ended"]
+
+
+def test_a_signal_while_the_learner_still_starts(family: Family) -> None:
+    """A learner that could save nothing ends at once, and a line says so."""
+    process = family.start(
+        family.listen + UNTIL_ASKED.format(times=1, code=0),
+        "signal.signal(signal.SIGTERM, signal.SIG_DFL)\nsay('imports')\n" + FOR_EVER,
+    )
+    family.wait_for("learner imports")
+    process.send_signal(signal.SIGINT)
+    assert family.ends() == (ExitCode.INTERRUPTED, f"stopping\n{STOPPED_EARLY}")
 
 
 def test_a_run_that_is_over_waits_for_its_players(family: Family) -> None:

@@ -110,6 +110,7 @@ def test_ctrl_c_saves_and_resume_goes_on(bench: Bench) -> None:
     assert first.wait() == ExitCode.OK, first.said()
     before = bench.summary()
     assert before["stop_reason"] == "signal"
+    assert first.err().count("[INFO] stopping: ") == 1
     assert (bench.results / "x" / "CartPole.onnx").stat().st_size > 0
     again = bench.start("--http-address=127.0.0.1:0", name="again")
     assert again.fails_with(LearnerCode.RUN_FOLDER_EXISTS).startswith("error: ")
@@ -123,6 +124,62 @@ def test_ctrl_c_saves_and_resume_goes_on(bench: Bench) -> None:
     assert isinstance(before["env_steps_trained"], int)
     assert isinstance(after["env_steps_trained"], int)
     assert after["env_steps_trained"] > before["env_steps_trained"]
+
+
+def test_a_learner_that_is_killed_early(bench: Bench) -> None:
+    """Before its first checkpoint: what the last line advises works, in the same command."""
+    first = bench.start("--http-address=127.0.0.1:0", "--set", "rollcast.checkpoint_seconds=600", name="first")
+    wait_until(lambda: "[INFO] run x in " in first.err(), "a learner", said=first.said)
+    os.kill(_learner_of(first), signal.SIGKILL)
+    line = first.fails_with(ExitCode.LEARNER_KILLED)
+    assert "--resume=auto" in line
+    assert not (bench.results / "x" / "run_state.pt").exists()
+    bench.write_run(1000)
+    again = bench.start("--resume=auto", "--http-address=127.0.0.1:0", name="again")
+    assert again.wait() == ExitCode.OK, again.said()
+
+
+@pytest.mark.parametrize("log_format", ["mlagents", "json"])
+def test_players_that_fail_have_the_last_word(bench: Bench, log_format: str) -> None:
+    """The reason stands below what the learner says while it saves; in JSON if the others speak it."""
+    options = ["--max-lifetime-restarts=0", f"--log-format={log_format}", "--http-address=127.0.0.1:0"]
+    child = bench.start(*options, "--env-args", "--agents", "4", "--fault", "exit", "--fault-at", "40")
+    line = child.fails_with(ExitCode.ENVIRONMENT_FAILED)
+    assert "learner_unreachable" not in child.err()
+    if log_format == "json":
+        lines = [json.loads(each) for each in child.err().splitlines()]
+        started = [each["event"] for each in lines if each["event"] == "run_started"]
+        assert started == ["run_started"]
+        assert (lines[-1]["event"], lines[-1]["exit_code"]) == ("run_ended", ExitCode.ENVIRONMENT_FAILED)
+        line = lines[-1]["error"]
+    else:
+        assert line.startswith("error: ")
+    assert "player" in line
+
+
+def test_a_behavior_that_the_run_file_lacks(bench: Bench) -> None:
+    """The last line says what to change: there is no flag for it."""
+    bench.run_file.write_text(bench.run_file.read_text().replace("CartPole:", "Walker:"))
+    line = bench.start("--http-address=127.0.0.1:0").fails_with(ExitCode.GATEWAY_FAILED)
+    assert "CartPole" in line
+    assert "Behavior Name" in line
+    assert "--behavior" not in line
+
+
+def test_what_is_refused_early_is_told_of_no_run(bench: Bench) -> None:
+    """Who reads of a refusal does not read that a learner is somewhere."""
+    child = bench.start("--side-channel=no_such:thing", "--http-address=127.0.0.1:0")
+    assert "no_such:thing" in child.fails_with(ExitCode.USAGE)
+    assert "[INFO] run " not in child.err()
+
+
+def test_a_signal_while_it_starts_is_one_line(bench: Bench) -> None:
+    """One is enough before there is anything to save, and it is not without a word."""
+    child = bench.start("--http-address=127.0.0.1:0")
+    wait_until(lambda: _handles_signals(child), "its handlers", said=child.said)
+    child.signal(signal.SIGINT)
+    assert child.fails_with(ExitCode.INTERRUPTED).startswith("error: stopped while the run still started")
+    assert not (bench.results / "x" / "summary.json").exists()
 
 
 def test_two_runs_side_by_side(bench: Bench) -> None:
@@ -217,6 +274,22 @@ def _connected_to(child: Child, run: str) -> bool:
     """Whether the gateway of a command takes part in a run."""
     assert child.is_running, child.said()
     return any(" connected " in line and f"run_id={run} " in line for line in child.err().splitlines())
+
+
+def _learner_of(child: Child) -> int:
+    """Returns the number of the learner's process."""
+    for path in Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split():
+        if b"\0learner\0serve" in Path(f"/proc/{path}/cmdline").read_bytes():
+            return int(path)
+    raise AssertionError("no learner")
+
+
+def _handles_signals(child: Child) -> bool:
+    """Whether a process has a handler for Ctrl-C by now."""
+    caught = re.search(r"SigCgt:\s*([0-9a-f]+)", Path(f"/proc/{child.pid}/status").read_text())
+    assert caught is not None
+    command = Path(f"/proc/{child.pid}/cmdline").read_bytes()
+    return b"dropin" in command and bool(int(caught[1], 16) & 1 << (signal.SIGTERM - 1))
 
 
 def _free_ports(number: int) -> int:

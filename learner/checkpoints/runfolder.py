@@ -23,22 +23,15 @@ from typing import Literal, Self
 
 import structlog
 
-from learner.checkpoints.lock import LOCK_NAME, FolderLock
+from learner.checkpoints.lock import FolderLock
 from learner.checkpoints.names import safe_name
+from learner.checkpoints.untrained import CONFIGURATION, GENERATION, PREVIOUS_RUN_STATE, RUN_STATE, SOURCES, holds_a_run
 from learner.exits import ExitCode, UserError
 from learner.files import WriteFailed, read_regular, remove_leftovers, write_file
 from learner.settings.base import Value
 from learner.settings.names import name_problem
 from learner.settings.resolved import to_yaml
 
-RUN_STATE = "run_state.pt"
-PREVIOUS_RUN_STATE = "run_state.previous.pt"
-_GENERATION = "generation"
-_CONFIGURATION = "configuration.yaml"
-_SOURCES = "configuration_sources.json"
-_LEFT_BY_A_FAILED_START = frozenset(
-    {LOCK_NAME, _GENERATION, _CONFIGURATION, _SOURCES, "events.jsonl", "logs", "run_logs", "wandb", "wandb_id"}
-)
 _STATISTICS = ("events.out.*", "stats.csv")
 """What another run's statistics would be mixed up with."""
 _MAX_GENERATION_BYTES = 4096
@@ -113,7 +106,7 @@ class RunFolder:
         Raises:
             UserError: the file cannot be read or written.
         """
-        path = self.path / _GENERATION
+        path = self.path / GENERATION
         generation = max(_read_generation(path), at_least) + 1
         try:
             write_file(path, f"{generation}\n".encode("ascii"))
@@ -128,9 +121,9 @@ class RunFolder:
             UserError: they cannot be written.
         """
         try:
-            write_file(self.path / _CONFIGURATION, to_yaml(document).encode("utf-8"))
+            write_file(self.path / CONFIGURATION, to_yaml(document).encode("utf-8"))
             listing = json.dumps(dict(sources), indent=2, ensure_ascii=False)
-            write_file(self.path / _SOURCES, f"{listing}\n".encode())
+            write_file(self.path / SOURCES, f"{listing}\n".encode())
         except WriteFailed as error:
             raise _cannot_write(error) from error
 
@@ -157,7 +150,7 @@ def open_run_folder(
 ) -> RunFolder:
     """Opens or makes the folder of a run, and locks it.
 
-    A folder that holds nothing but what a failed start leaves (lock, generation, configuration) counts as new.
+    A folder in which nothing was trained or saved (`holds_a_run`) counts as new.
 
     Args:
         results_dir: the folder of all runs.
@@ -176,7 +169,7 @@ def open_run_folder(
         lock = FolderLock(path)
         try:
             resuming = _decide(path, resume=resume, force=force)
-            _clean(path, force=force)
+            _clean(path, resuming=resuming, force=force)
         except BaseException:
             lock.release()
             raise
@@ -230,7 +223,7 @@ def _decide(path: Path, *, resume: bool | Literal["auto"], force: bool) -> bool:
             message = f"{path} holds no {RUN_STATE} to go on from: start it anew with --force, or use --resume=auto"
             raise UserError(ExitCode.NOTHING_TO_RESUME, message)
         return True
-    if not force and any(entry.name not in _LEFT_BY_A_FAILED_START for entry in path.iterdir()):
+    if not force and holds_a_run(path):
         message = (
             f"{path} already holds a run: go on with --resume, start anew with --force, or choose another --run-id"
         )
@@ -238,7 +231,7 @@ def _decide(path: Path, *, resume: bool | Literal["auto"], force: bool) -> bool:
     return False
 
 
-def _clean(path: Path, *, force: bool) -> None:
+def _clean(path: Path, *, resuming: bool, force: bool) -> None:
     for folder in (path, *(entry for entry in path.iterdir() if entry.is_dir() and not entry.is_symlink())):
         remove_leftovers(folder)
         if force:
@@ -248,6 +241,9 @@ def _clean(path: Path, *, force: bool) -> None:
         (path / PREVIOUS_RUN_STATE).unlink(missing_ok=True)
         if (path / RUN_STATE).exists():
             (path / RUN_STATE).replace(path / "run_state.replaced.pt")
+    elif not resuming:  # a state in which nothing was trained: a later resume shall not take it for the new run's
+        for name in (RUN_STATE, PREVIOUS_RUN_STATE):
+            (path / name).unlink(missing_ok=True)
 
 
 def _child(root: Path, name: str, option: str) -> Path:

@@ -58,7 +58,10 @@ def configuration(results: Path) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def test_a_run_without_actors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It ends with success when its time is over, leaves a summary, a state and its settings, and no address."""
+    """It ends with success when its time is over, leaves a summary, a state and its settings, and no address.
+
+    Nothing was trained, so that the next start needs no flag.
+    """
     assert serve(load(tmp_path)) == ExitCode.OK
     assert summary(tmp_path) == {"run_id": "run", "generation": 1, "stop_reason": "max_wall_seconds"}
     assert "no actor came" in capsys.readouterr().out
@@ -69,6 +72,8 @@ def test_a_run_without_actors(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert document["behaviors"][NAME]["hyperparameters"]["buffer_size"] == 256
     assert 0 <= document["env_settings"]["seed"] < 10_000
     assert sources["env_settings.seed"] == "drawn"
+    assert serve(load(tmp_path)) == ExitCode.OK
+    assert summary(tmp_path)["generation"] == 2
 
 
 def test_a_restart_keeps_the_seed_and_counts_generations(tmp_path: Path) -> None:

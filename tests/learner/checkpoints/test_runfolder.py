@@ -72,6 +72,68 @@ def test_a_failed_start_is_no_run(tmp_path: Path) -> None:
         assert folder.next_generation() == 2
 
 
+def ended(trained: object, **more: object) -> bytes:
+    """What a summary says of a run with one behavior."""
+    return json.dumps({"run_id": "run", "generation": 1, "env_steps_trained": trained, **more}).encode()
+
+
+def test_a_run_that_trained_nothing_is_no_run(tmp_path: Path) -> None:
+    """A learner that refused the behavior, or whom no actor reached, can be started again; its number counts on."""
+    path = run(tmp_path, "versions.json", "address.json", "operator_token", "events.jsonl", "logs/learner.jsonl")
+    (path / "Walker").mkdir()
+    (path / "summary.json").write_bytes(ended(0, behavior="Walker"))
+    (path / "progress.json").write_text('{"generation": 1, "behaviors": {"Walker": {"env_steps_trained": 0}}}')
+    with open_run_folder(tmp_path, "run") as folder:
+        assert not folder.resuming
+        assert folder.next_generation() == 2
+
+
+def test_a_state_in_which_nothing_was_trained_is_no_run(tmp_path: Path) -> None:
+    """Nobody came: a start without flags begins anew and leaves no state to a later resume, which still can go on."""
+    path = run(tmp_path, "run_state.pt")
+    (path / "summary.json").write_bytes(ended(0))
+    with open_run_folder(tmp_path, "run", resume=True) as folder:
+        assert folder.resuming
+        assert folder.run_state.exists()
+    with open_run_folder(tmp_path, "run") as folder:
+        assert not folder.resuming
+        assert not folder.run_state.exists()
+
+
+def test_a_state_of_another_start_than_the_summary_is_a_run(tmp_path: Path) -> None:
+    """What a killed start saved is not judged by what the start before it came to."""
+    path = run(tmp_path)
+    (path / "summary.json").write_bytes(ended(0))
+    run(tmp_path, "run_state.pt")
+    assert (path / "generation").read_text() == "2\n"
+    assert refused(tmp_path).exit_code == ExitCode.RUN_FOLDER_EXISTS
+    assert (path / "run_state.pt").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("Walker/Walker-5.pt", b"x"),
+        ("Walker/stats.csv", b"x"),
+        ("Walker/events.out.tfevents.1", b"x"),
+        ("Walker.onnx", b"x"),
+        ("notes.txt", b"x"),
+        ("summary.json", b"x"),
+        ("summary.json", b"{}"),
+        ("summary.json", ended(7)),
+        ("summary.json", ended(0, behaviors={"A": {"env_steps_trained": 0}, "B": {"env_steps_trained": 7}})),
+        ("summary.json", ended(0, behaviors=[])),
+        ("progress.json", ended(0, behaviors={"A": 3})),
+    ],
+)
+def test_whatever_may_be_worth_something_is_a_run(tmp_path: Path, name: str, content: bytes) -> None:
+    """What was trained, what cannot be read, and what is not the learner's are not written over."""
+    path = run(tmp_path, "versions.json")
+    (path / name).parent.mkdir(exist_ok=True)
+    (path / name).write_bytes(content)
+    assert refused(tmp_path).exit_code == ExitCode.RUN_FOLDER_EXISTS
+
+
 @pytest.mark.parametrize("resume", [True, "auto"])
 @pytest.mark.parametrize("state", ["run_state.pt", "run_state.previous.pt"])
 def test_a_run_is_resumed(tmp_path: Path, resume: bool, state: str) -> None:

@@ -1,25 +1,36 @@
-"""The summary of a run as a table on the screen. Importing this imports rich."""
+"""The summary of a run as a table on the screen, or as blocks where that is too wide. Importing this imports rich."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
 import structlog
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from learner.observe import text
 from learner.observe.summary import BehaviorSummary, Summary
 
+_FOLDS = frozenset({"model"})
+"""Rows that stay readable in a narrow column."""
+_NOTHING = frozenset({"-", "0"})
+_INDENT_COLUMNS = 2
+
 log = structlog.get_logger(__name__)
 
 
 def print_summary(summary: Summary, console: Console | None = None) -> None:
-    """Prints the summary to standard output: a row per number, a column per behavior. Nobody needs to read it."""
+    """Prints the summary to standard output: a row per number, a column per behavior. Nobody needs to read it.
+
+    Where so many columns are not wide enough for their numbers, it is a block per behavior.
+    """
     try:
-        (console or Console()).print(summary_table(summary))
+        console = console or Console()
+        console.print(summary_table(summary, console.width))
         sys.stdout.flush()
     except (
         OSError,
@@ -29,21 +40,48 @@ def print_summary(summary: Summary, console: Console | None = None) -> None:
         log.debug("summary_not_shown", reason=str(error))
 
 
-def summary_table(summary: Summary) -> RenderableType:
-    """Returns the table of a summary below a line that says how the run ended."""
+def summary_table(summary: Summary, width_columns: int) -> RenderableType:
+    """Returns the table of a summary, or its blocks, below a line that says how the run ended.
+
+    Args:
+        summary: of the run.
+        width_columns: of the screen.
+    """
     reason = text.printable(summary.stop_reason)
     title = Text(f"run {text.printable(summary.run_id)} ended: {reason}", "bold")
+    generation = f"generation {summary.generation}"
+    columns = {text.printable(name): _cells(behavior) for name, behavior in summary.behaviors.items()}
+    if not _fits(generation, columns, width_columns):
+        blocks = (_block(name, cells) for name, cells in columns.items())
+        return Group(title, Text(generation, "dim"), *blocks)
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column(f"generation {summary.generation}", style="dim", no_wrap=True)
-    for name in summary.behaviors:
-        table.add_column(Text(text.printable(name)), justify="right", overflow="fold")
-    columns = [_cells(behavior) for behavior in summary.behaviors.values()]
+    table.add_column(generation, style="dim", no_wrap=True)
+    for name in columns:
+        table.add_column(Text(name), justify="right", overflow="fold")
     if not columns:
         table.add_row("no actor came")
         return Group(title, table)
-    for label in columns[0]:
-        table.add_row(label, *(Text(column[label]) for column in columns))
+    for label in next(iter(columns.values())):
+        table.add_row(label, *(Text(cells[label]) for cells in columns.values()))
     return Group(title, table)
+
+
+def _fits(generation: str, columns: Mapping[str, Mapping[str, str]], width_columns: int) -> bool:
+    """Whether no name and no number would be broken; reasons and paths may be."""
+    if len(columns) < 2:
+        return True
+    labels = {label for cells in columns.values() for label in cells}
+    needed = max(map(len, (generation, *labels)))
+    for name, cells in columns.items():
+        words = (word for label, cell in cells.items() if label not in _FOLDS for word in cell.split())
+        needed += 2 + max(map(len, (name, *words)))
+    return needed <= width_columns - 2
+
+
+def _block(name: str, cells: Mapping[str, str]) -> RenderableType:
+    """Returns what is not nothing of a behavior, below its name."""
+    told = ", ".join(f"{label} {cell}" for label, cell in cells.items() if cell not in _NOTHING)
+    return Group(Text(name, "bold"), Padding(Text(told, overflow="fold"), (0, 0, 0, _INDENT_COLUMNS)))
 
 
 def _cells(behavior: BehaviorSummary) -> dict[str, str]:

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from learner.observe.milestones import Milestones
@@ -98,10 +99,10 @@ def test_a_mean_that_is_no_number_is_null(tmp_path: Path) -> None:
     assert json.loads(write_summary(tmp_path, summary).read_text())["mean_return_100"] is None
 
 
-def printed(summary: Summary) -> str:
-    """Returns what the table looks like on a wide screen without colours."""
+def printed(summary: Summary, width: int = 120) -> str:
+    """Returns what the table looks like on a screen without colours, a wide one unless told otherwise."""
     out = io.StringIO()
-    print_summary(summary, Console(file=out, width=120, color_system=None))
+    print_summary(summary, Console(file=out, width=width, color_system=None))
     return out.getvalue()
 
 
@@ -130,3 +131,25 @@ def test_names_from_outside_are_text() -> None:
     """Markup and control characters in names do nothing on the screen."""
     shown = printed(Summary("run", 1, "signal", {"[red]x\x1b[2J": summary_of("A")}))
     assert "[red]x\\x1b[2J" in shown
+
+
+@pytest.mark.parametrize(("count", "is_table"), [(1, True), (2, True), (8, False)])
+def test_what_has_no_room_for_columns_is_a_block_per_behavior(count: int, is_table: bool) -> None:
+    """On 80 columns no name and no number is ever broken, and nothing is wider than the screen."""
+    names = [f"Striker{index}" for index in range(count)]
+    shown = printed(Summary("run-1", 2, "max_steps", {name: summary_of(name) for name in names}), 80)
+    lines = shown.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert shown.count("98,304") == 2 * count, "steps trained, and the books' trained"
+    assert ("─" in shown) is is_table
+    if is_table:
+        assert all(name in lines[2] for name in names), shown
+    else:
+        assert [line for line in lines if line in names] == names
+        assert f"model results/{names[-1]}.onnx" in " ".join(shown.split())
+        assert "queued" not in shown, "what is nothing is left out"
+
+
+def test_one_behavior_is_a_table_however_narrow_the_screen() -> None:
+    """A block would be no shorter."""
+    assert "─" in printed(Summary("run", 1, "signal", {"A": summary_of("A")}), 30)

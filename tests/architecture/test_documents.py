@@ -1,12 +1,17 @@
 """The documents tell the truth about files and commands."""
 
 import re
+import struct
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from rollcast.v1 import policy_pb2, session_pb2
 
+from actor_client.unity.channels.framing import pack, unpack
+from actor_client.unity.channels.hub import SideChannels
+from actor_client.unity.channels.plugins import load_plugins
 from learner.callbacks.base import CheckpointSaved, PolicyUpdated, RunEnded
 from learner.callbacks.loading import load_callbacks
 from learner.callbacks.runner import CallbackRunner
@@ -100,6 +105,22 @@ def test_the_callback_of_the_readme_keeps_the_best(tmp_path: Path, monkeypatch: 
     runner.end(RunEnded("signal", "", tmp_path), 60.0)
     assert (tmp_path / "best.pt").read_text() == "5.0"
     assert runner.failures == 0
+
+
+def test_the_side_channel_of_the_readme_talks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The example of an own side channel is found by its name, greets a player, and hears it."""
+    (tmp_path / "chat.py").write_text(python_of_the_readme("class Chat"), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (plugin,) = load_plugins(["chat:Chat"])
+    channels = SideChannels(3, [plugin], first_of_run=True)
+    channels.begin(session_pb2.EngineSettings(), policy_pb2.Assignment())
+    greetings = [payload for channel, payload in unpack(channels.take()) if channel == plugin.channel_id]
+    assert greetings == [b"\x0f\x00\x00\x00hello, player 3"]
+    channels.receive(pack([(plugin.channel_id, struct.pack("<f", 1.5))]))
+    assert capsys.readouterr().out == "player 3 is 1.5 m high\n"
 
 
 def test_the_corridor_of_the_readme_is_an_environment(tmp_path: Path) -> None:

@@ -102,6 +102,11 @@ def from_flags(cli: Mapping[str, object], behaviors: Sequence[str], problems: Pr
         if value is None:
             continue
         if flag == DETERMINISTIC_FLAG:
+            if not behaviors:
+                problems.warnings.append(
+                    "--deterministic has no effect: it is for the behaviors that the run file lists, and it lists none; "
+                    "set default_settings.network_settings.deterministic"
+                )
             for behavior in behaviors:
                 yield Override(
                     ("behaviors", behavior, "network_settings", "deterministic"), bool(value), "--deterministic"

@@ -215,6 +215,14 @@ def test_the_deterministic_flag_is_for_the_listed_behaviors(write_run: WriteRun)
     assert not options.settings_for("B").network_settings.deterministic
 
 
+def test_the_deterministic_flag_without_listed_behaviors_says_that_it_does_nothing(write_run: WriteRun) -> None:
+    """One warning with the setting to write; none where it has an effect."""
+    (warning,) = load_run_options(write_run("default_settings: {}\n"), cli={"deterministic": True}).warnings
+    assert warning.startswith("--deterministic has no effect")
+    assert "default_settings.network_settings.deterministic" in warning
+    assert load_run_options(write_run("behaviors: {A: }\n"), cli={"deterministic": True}).warnings == ()
+
+
 def test_an_unknown_flag_is_an_error(write_run: WriteRun) -> None:
     """A caller's misspelt flag does not vanish."""
     with pytest.raises(UserError, match="--runid: sets nothing in the run file; did you mean 'run-id'"):

@@ -57,14 +57,5 @@ class Teacher:
 
 
 def make_lessons(options: RunOptions, seed: int) -> Lessons:
-    """Returns the lessons of a run file, and warns of those that nothing can end."""
-    lessons = Lessons(options.environment_parameters, seed=seed)
-    if options.behaviors and options.default_settings is None:
-        for behavior in lessons.unknown_behaviors(options.behaviors):
-            log.warning(
-                "lesson_without_behavior",
-                behavior=behavior,
-                known=", ".join(sorted(options.behaviors)),
-                action="lessons that wait for it never end; correct completion_criteria.behavior",
-            )
-    return lessons
+    """Returns the lessons of a run file; those that nothing can end were told of with its other warnings."""
+    return Lessons(options.environment_parameters, seed=seed)

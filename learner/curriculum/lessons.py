@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from rollcast.v1 import policy_pb2
 from learner.curriculum.buffers import ReturnBuffers
 from learner.curriculum.samplers import seeded
 from learner.observe.view import LessonView
-from learner.settings.parameters import CompletionCriteria, ParameterSettings
+from learner.settings.parameters import ParameterSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +122,6 @@ class Lessons:
         changes, self._changes = self._changes, []
         return changes
 
-    def unknown_behaviors(self, known: Iterable[str]) -> list[str]:
-        """Returns the behaviors that a lesson waits for and that are not among the known: it would wait for ever."""
-        return sorted({criteria.behavior for criteria in self._all_criteria()} - set(known))
-
     def set_numbers(self, numbers: Mapping[str, int]) -> None:
         """Begins in other lessons; parameters that do not exist are left out, numbers beyond the last mean the last."""
         fitting = {
@@ -214,12 +210,6 @@ class Lessons:
             parameter_order=self._parameters,
         )
         return hashlib.sha256(assignment.SerializeToString(deterministic=True)).hexdigest()
-
-    def _all_criteria(self) -> Iterator[CompletionCriteria]:
-        for settings in self._parameters.values():
-            for lesson in settings.curriculum[:-1]:
-                if lesson.completion_criteria is not None:
-                    yield lesson.completion_criteria
 
 
 def no_lessons() -> Lessons:

@@ -13,7 +13,8 @@ from learner.settings.base import Tree
 from learner.settings.layers import from_environment, from_flags, from_secrets, from_set_items, lay_over, leaves
 from learner.settings.lint import lint
 from learner.settings.merge import build_behaviors, build_default
-from learner.settings.problems import Problems
+from learner.settings.parameters import ParameterSettings
+from learner.settings.problems import Problems, did_you_mean
 from learner.settings.run import RunOptions
 from learner.settings.slots import slot_of
 from learner.settings.sources import sources_of
@@ -137,7 +138,19 @@ def _warn(path: FilePath | None, options: RunOptions, problems: Problems) -> Non
             text = f"is {hyperparameters.batch_size}, more than buffer_size {hyperparameters.buffer_size}"
             problems.warn(("behaviors", name, "hyperparameters", "batch_size"), text)
     for name, parameter in (options.environment_parameters or {}).items():
-        last = parameter.curriculum[-1]
-        if last.completion_criteria is not None:
-            text = f"the last lesson, {last.name!r}, has completion_criteria; they are ignored"
-            problems.warn(("environment_parameters", name), text)
+        _warn_of_lessons(name, parameter, options, problems)
+
+
+def _warn_of_lessons(name: str, parameter: ParameterSettings, options: RunOptions, problems: Problems) -> None:
+    is_closed = bool(options.behaviors) and options.default_settings is None
+    for index, lesson in enumerate(parameter.curriculum[:-1]):
+        behavior = lesson.completion_criteria.behavior if lesson.completion_criteria is not None else None
+        if behavior is not None and is_closed and behavior not in options.behaviors:
+            near = did_you_mean(behavior, options.behaviors) or f"; it lists {', '.join(sorted(options.behaviors))}"
+            text = f"lesson {lesson.name!r} never ends: the run file lists no behavior {behavior!r}{near}"
+            path = ("environment_parameters", name, "curriculum", str(index), "completion_criteria", "behavior")
+            problems.warn(path, text)
+    last = parameter.curriculum[-1]
+    if last.completion_criteria is not None:
+        text = f"the last lesson, {last.name!r}, has completion_criteria; they are ignored"
+        problems.warn(("environment_parameters", name), text)

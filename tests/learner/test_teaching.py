@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from rollcast.v1 import policy_pb2
 from structlog.testing import capture_logs
 
@@ -47,19 +46,3 @@ def test_a_lesson_is_saved_before_actors_hear_of_it(tmp_path: Path) -> None:
     assert (assignment.settings_revision, assignment.reset) == (2, policy_pb2.RESET_MODE_NOW)
     assert assignment.environment_parameters["mass"].constant == 2.0
     assert saved(tmp_path).extra["lessons"]["numbers"] == {"mass": 1}
-
-
-@pytest.mark.parametrize(
-    ("behaviors", "count"),
-    [
-        ({"behaviors": {"Other": {}}}, 1),
-        ({"behaviors": {NAME: {}}}, 0),
-        ({"default_settings": {}}, 0),
-        ({"behaviors": {"Other": {}}, "default_settings": {}}, 0),
-    ],
-)
-def test_lessons_that_nothing_can_end_are_told_at_the_start(behaviors: dict[str, object], count: int) -> None:
-    """A behavior that the run cannot have is named, with the known ones; where any name is welcome none is."""
-    with capture_logs() as logs:
-        make_lessons(run_of(**behaviors), 0)
-    assert [line["event"] for line in logs] == ["lesson_without_behavior"] * count

@@ -216,9 +216,3 @@ def test_a_state_that_is_none_is_told(state: dict[str, object]) -> None:
     """It raises what a damaged run state raises, and nothing else."""
     with pytest.raises((AttributeError, KeyError, TypeError, ValueError)):
         lessons_of(mass=3).load(state)
-
-
-def test_behaviors_that_nobody_trains_are_found() -> None:
-    """Those that an ending lesson waits for."""
-    lessons = lessons_of(mass=curriculum(1, 2), wind=curriculum(1, 2, behavior="Typo"))
-    assert lessons.unknown_behaviors(["A", "C"]) == ["Typo"]

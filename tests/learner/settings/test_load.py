@@ -113,6 +113,27 @@ def test_values_that_hardly_make_sense_are_warnings(write_run: WriteRun) -> None
     assert "the last lesson, 'only'" in loaded.warnings[1]
 
 
+@pytest.mark.parametrize(
+    ("behaviors", "told"),
+    [
+        ("behaviors: {Walker: }", ["no behavior 'Waker'; did you mean 'Walker'?"]),
+        ("behaviors: {B: , A: }", ["no behavior 'Waker'; it lists A, B"]),
+        ("behaviors: {Waker: }", []),
+        ("default_settings: {}", []),
+        ("default_settings: {}\nbehaviors: {Walker: }", []),
+    ],
+)
+def test_lessons_that_nothing_can_end_are_warnings(write_run: WriteRun, behaviors: str, told: list[str]) -> None:
+    """A behavior that the run cannot have is named, with the place; where any name is welcome there is no warning."""
+    criteria = "{behavior: Waker, threshold: 5}"
+    lessons = f"[{{name: easy, value: 1, completion_criteria: {criteria}}}, {{name: hard, value: 2}}]"
+    path = write_run(f"{behaviors}\nenvironment_parameters: {{mass: {{curriculum: {lessons}}}}}\n")
+    warnings = load_run_options(path).warnings
+    assert [warning.partition("lists ")[2] for warning in warnings] == told
+    assert all("environment_parameters.mass.curriculum.0.completion_criteria.behavior" in line for line in warnings)
+    assert all("lesson 'easy' never ends" in line for line in warnings)
+
+
 def test_loading_changes_nothing_for_the_next_time(write_run: WriteRun) -> None:
     """Two loads of one file, with different flags, do not know of each other."""
     path = write_run("behaviors: {A: }\n")

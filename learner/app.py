@@ -61,6 +61,7 @@ from learner.writers import writers_of
 log = structlog.get_logger(__name__)
 
 _WATCH_SECONDS = 0.05
+_SIGNALLED = {"action": "the present update ends and everything is saved; a second signal waits for no actor"}
 _JOIN_SECONDS = 600.0
 """How long the end waits for the present update; updates of large networks on small machines take minutes."""
 
@@ -316,9 +317,14 @@ class Learner:
     async def _wind_down(self, server: LearnerServer, thread: threading.Thread) -> Stop:
         """Ends training after the present update, and says farewell to the actors."""
         stop = self._stopping.stop or Stop("signal", final=False)
-        log.info("stopping", reason=stop.reason, final=stop.final)
+        log.info("stopping", reason=stop.reason, final=stop.final, **_SIGNALLED if stop.reason == "signal" else {})
         self._trainers.stop()
-        await server.drain(final=stop.final, seconds=self._service.drain_seconds, hurry=self._stopping.hurry)
+        await server.drain(
+            final=stop.final,
+            seconds=self._service.drain_seconds,
+            hurry=self._stopping.hurry,
+            has_failed=stop.error is not None,
+        )
         await asyncio.to_thread(thread.join, _JOIN_SECONDS)
         self._picture.note_steps(is_paused=self._trainers.is_paused)
         return self._stopping.stop or stop  # the last update may have failed

@@ -182,7 +182,9 @@ class LearnerServer:
         """Says in health checks whether the learner is well: False once a trainer has failed. From any thread."""
         asyncio.run_coroutine_threadsafe(self._set_health(serving=serving), self._loop)
 
-    async def drain(self, *, final: bool, seconds: float, hurry: asyncio.Event | None = None) -> None:
+    async def drain(
+        self, *, final: bool, seconds: float, hurry: asyncio.Event | None = None, has_failed: bool = False
+    ) -> None:
         """Ends the service in good order: says farewell, waits for the actors, stops serving them.
 
         Operators are served until `stop`.
@@ -191,11 +193,14 @@ class LearnerServer:
             final: True if actors shall exit, False if they shall come back.
             seconds: how long to wait for them.
             hurry: ends the wait as soon as it is set.
+            has_failed: the learner ends for a fault: perhaps nobody starts it again.
         """
         if self._hub.is_draining:
             return
         await self._health.enter_graceful_shutdown()
         message = "the run is over" if final else "the learner stops and will be back"
+        if has_failed:
+            message = "the learner failed; it will be back if it is started again"
         retry_after_ms = 0 if final else round(DRAIN_RETRY_SECONDS * 1000)
         self._hub.drain(trajectory_pb2.Drain(final=final, retry_after_ms=retry_after_ms, message=message))
         awaited = {session.session_id for session in self._sessions.live() if session.is_connected}

@@ -131,6 +131,8 @@ def test_a_trainer_that_fails(processes: Processes, run_file: Path) -> None:
     assert ledger["dropped"]["not_finite_update"] > 3 * 256
     assert ledger["received"] == ledger["trained"] + ledger["queued"] + sum(ledger["dropped"].values())
     assert actor.is_running
+    (farewell,) = actor.events("learner_drains")
+    assert "failed" in farewell["message"], "nobody knows whether it will be back"
 
 
 def test_a_run_that_nobody_joins(processes: Processes, run_file: Path) -> None:

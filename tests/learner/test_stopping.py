@@ -29,7 +29,9 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
 def _asked_twice(learner: LearnerProcess, *others: Child) -> None:
     """Sends two signals, the second once the first one shows."""
     learner.signal(signal.SIGINT)
-    learner.wait_for(lambda: learner.events("stopping"), "the run ends", *others)
+    (event,) = learner.wait_for(lambda: learner.events("stopping"), "the run ends", *others)
+    assert "saved" in event["action"]
+    assert "a second signal" in event["action"]
     learner.signal(signal.SIGINT)
 
 

@@ -140,6 +140,19 @@ async def test_a_drain_that_is_not_final_waits_for_the_streams_only() -> None:
 
 
 @async_test
+async def test_a_learner_that_failed_does_not_promise_to_be_back() -> None:
+    """Actors may come back, and their users hear that somebody has to start it again."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        upload = await actor.join()
+        draining = asyncio.create_task(learner.server.drain(final=False, seconds=20, has_failed=True))
+        farewell = await upload.until("drain")
+        assert not farewell.final
+        assert farewell.message == "the learner failed; it will be back if it is started again"
+        upload.call.cancel()
+        await draining
+
+
+@async_test
 async def test_a_drain_does_not_wait_for_ever() -> None:
     """Actors that do not obey are cut off with DRAINING when the time is up."""
     async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:

@@ -5,11 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from rollcast.enums import ObservationKind, ObservationRole
+from rollcast.enums import ObservationKind
 from rollcast.errors import Untrainable
 from rollcast.limits import MAX_POLICY_BYTES
 from rollcast.specs import BehaviorSpec, ObservationSpec
 
+from learner.ingest.network_size import (
+    EMBEDDING,
+    attention_parameters,
+    conditioning_parameters,
+    encoded_width,
+    goal_fault,
+    is_entities,
+    is_picture,
+    row_numbers,
+)
 from learner.ingest.pictures import encoded_size, picture_fault
 from learner.ingest.ring_size import on_policy_row_bytes, ring_size
 from learner.settings.network import NetworkSettings
@@ -18,6 +28,9 @@ from learner.settings.trainer import TrainerSettings
 
 _COPIES: Final = 8
 """Of the first layer while it is trained: actor and critic, each with its gradient and two moments of Adam."""
+
+_BATCH_COPIES: Final = 3
+"""Of what a minibatch leaves: in actor and critic, and the gradient of one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +41,19 @@ class Footprint:
         ring_rows: of its ring.
         row_bytes: of each.
         policy_bytes: parameters between the observations and the first layer; all others are few beside them, or the
-            run file's own.
+            run file's own. Those of attention and of a hyper-network are among them.
+        batch_bytes: what a minibatch leaves in attention and in generated weights for the way back.
     """
 
     ring_rows: int
     row_bytes: int
     policy_bytes: int
+    batch_bytes: int
 
     @property
     def total_bytes(self) -> int:
-        """Ring and networks."""
-        return self.ring_rows * self.row_bytes + _COPIES * self.policy_bytes
+        """Ring, networks and a minibatch."""
+        return self.ring_rows * self.row_bytes + _COPIES * self.policy_bytes + self.batch_bytes
 
 
 def footprint(spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSettings) -> Footprint:
@@ -52,9 +67,14 @@ def footprint(spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSet
         chunk_steps=chunk_steps(spec, service),
     )
     network = settings.network_settings
-    inputs = sum(_inputs(observation, network) for observation in spec.observations)
+    seen = spec.observations
+    inputs = sum(_inputs(observation, network) for observation in seen)
+    inputs += EMBEDDING if any(is_entities(observation) for observation in seen) else 0
     outputs = spec.action.mask_size + spec.action.continuous_size
-    return Footprint(size.capacity_rows, row_bytes, 4 * network.hidden_units * (inputs + outputs))
+    parameters = network.hidden_units * (inputs + outputs)
+    parameters += attention_parameters(seen, network) + conditioning_parameters(seen, network)
+    batch_bytes = _BATCH_COPIES * 4 * settings.hyperparameters.batch_size * row_numbers(seen, network)
+    return Footprint(size.capacity_rows, row_bytes, 4 * parameters, batch_bytes)
 
 
 def chunk_steps(spec: BehaviorSpec, service: ServiceSettings) -> int:
@@ -63,27 +83,23 @@ def chunk_steps(spec: BehaviorSpec, service: ServiceSettings) -> int:
 
 
 def check_observations(spec: BehaviorSpec, network: NetworkSettings) -> None:
-    """Refuses observations that have no network yet: flattened in silence they would train something else.
+    """Refuses observations that have no network: flattened in silence they would train something else.
 
     Raises:
-        Untrainable: one is a list of entities, or a goal that shall condition the network.
+        Untrainable: one is a list of entities that has not two axes, or a goal of variable length that shall condition
+            the network.
     """
     for observation in spec.observations:
-        name = f"{spec.name}: observation {observation.name!r}"
-        if observation.kind is ObservationKind.ENTITIES:
+        fault = goal_fault(observation) if network.goal_conditioning_type == "hyper" else None
+        if observation.kind is ObservationKind.ENTITIES and not (is_entities(observation) and observation.size):
             fault = (
-                f"{name} is a list of up to {observation.shape[0]} entities, and the attention that reads such lists is "
-                "not built yet: send a vector of fixed length, or leave this sensor out"
+                f"observation {observation.name!r} is a list of entities of shape {list(observation.shape)}; it must be "
+                "[max, size], neither of them 0"
             )
-        elif observation.role is ObservationRole.GOAL and network.goal_conditioning_type == "hyper":
-            fault = (
-                f"{name} is a goal, and goal_conditioning_type hyper (the default) is not built yet: set "
-                f"network_settings.goal_conditioning_type: none for {spec.name} in the run file, and goals are read like "
-                "the other observations"
+        if fault is not None:
+            raise Untrainable(
+                f"{spec.name}: {fault}", metadata={"behavior": spec.name, "observation": observation.name}
             )
-        else:
-            continue
-        raise Untrainable(fault, metadata={"behavior": spec.name, "observation": observation.name})
 
 
 def check_pictures(spec: BehaviorSpec, network: NetworkSettings) -> None:
@@ -93,7 +109,7 @@ def check_pictures(spec: BehaviorSpec, network: NetworkSettings) -> None:
         Untrainable: one is.
     """
     for observation in spec.observations:
-        fault = picture_fault(observation, network.vis_encode_type) if _is_picture(observation) else None
+        fault = picture_fault(observation, network.vis_encode_type) if is_picture(observation) else None
         if fault is not None:
             raise Untrainable(
                 f"{spec.name}: {fault}", metadata={"behavior": spec.name, "observation": observation.name}
@@ -122,8 +138,8 @@ def check_footprint(spec: BehaviorSpec, found: Footprint, *, taken_bytes: int, l
         others = f" beside {taken_bytes} of other behaviors" if taken_bytes else ""
         raise Untrainable(
             f"training {spec.name} takes {found.total_bytes} bytes{others} (a ring of {found.ring_rows} rows of "
-            f"{found.row_bytes} bytes, and its networks), and rollcast.max_training_bytes is {limit_bytes} (half of what "
-            "was free at the start, if the run file does not say): lower buffer_size or time_horizon, send smaller "
+            f"{found.row_bytes} bytes, its networks, and {found.batch_bytes} of a minibatch), and rollcast.max_training_bytes is {limit_bytes} (half of what "
+            "was free at the start, if the run file does not say): lower buffer_size, time_horizon or batch_size, send smaller "
             "observations, or raise it",
             metadata={
                 "behavior": spec.name,
@@ -133,13 +149,7 @@ def check_footprint(spec: BehaviorSpec, found: Footprint, *, taken_bytes: int, l
         )
 
 
-def _is_picture(observation: ObservationSpec) -> bool:
-    return observation.kind is ObservationKind.IMAGE and len(observation.shape) == 3
-
-
 def _inputs(observation: ObservationSpec, network: NetworkSettings) -> int:
-    if _is_picture(observation):
+    if is_picture(observation):
         return encoded_size(observation, network.vis_encode_type)
-    if observation.kind is ObservationKind.CATEGORICAL:
-        return sum(observation.categories)
-    return observation.size
+    return encoded_width(observation, network)

@@ -37,7 +37,7 @@ class DenseLayers(nn.Module):
     Args:
         inputs: width of the input.
         units: width of each layer.
-        count: number of layers, at least one.
+        count: number of layers; with none, what goes in comes out.
         kind: the activation after each.
         initializer: where initial weights come from.
     """

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
+from rollcast.enums import ObservationRole
 from rollcast.specs import ObservationKind, ObservationSpec
 from torch import Tensor, nn
 
+from learner.exits import ExitCode, UserError
+from learner.ingest.network_size import goal_fault, is_entities
+from learner.networks.attention import EntityAttention
 from learner.networks.initializers import Initializer
 from learner.networks.normalizer import Normalizer
 from learner.networks.visual import ImageEncoder
@@ -88,8 +93,20 @@ def build_encoder(spec: ObservationSpec, settings: NetworkSettings, initializer:
     return VectorEncoder(spec, normalize)
 
 
+class Encoded(NamedTuple):
+    """All observations, encoded.
+
+    Attributes:
+        values: ``[B, size]``.
+        goals: ``[B, goal_size]``, the part of it that comes from goals; None if nothing asks for it.
+    """
+
+    values: Tensor
+    goals: Tensor | None
+
+
 class ObservationEncoder(nn.Module):
-    """All observations of a behavior, encoded and side by side.
+    """All observations of a behavior, encoded and side by side; last what attention makes of lists of entities.
 
     Args:
         specs: the observations, in the order in which they arrive.
@@ -99,16 +116,51 @@ class ObservationEncoder(nn.Module):
 
     def __init__(self, specs: tuple[ObservationSpec, ...], settings: NetworkSettings, initializer: Initializer) -> None:
         super().__init__()
-        encoders = [build_encoder(spec, settings, initializer) for spec in specs]
+        self._fixed = tuple(index for index, spec in enumerate(specs) if not is_entities(spec))
+        self._lists = tuple(index for index, spec in enumerate(specs) if is_entities(spec))
+        encoders = [build_encoder(specs[index], settings, initializer) for index in self._fixed]
         self.encoders = nn.ModuleList(encoders)
-        self.size = sum(encoder.size for encoder in encoders)
+        fixed = sum(encoder.size for encoder in encoders)
+        self.attention = (
+            EntityAttention([specs[index] for index in self._lists], fixed, settings.activation, initializer)
+            if self._lists
+            else None
+        )
+        self.size = fixed + (self.attention.size if self.attention else 0)
+        self._goals = _goals(specs, self._fixed) if settings.goal_conditioning_type == "hyper" else ()
+        self.goal_size = sum(encoders[place].size for place in self._goals)
         self.normalizing = {
             index: encoder
-            for index, encoder in enumerate(encoders)
+            for index, encoder in zip(self._fixed, encoders, strict=True)
             if isinstance(encoder, VectorEncoder) and encoder.normalizer is not None
         }
 
     def forward(self, observations: list[Tensor]) -> Tensor:
         """Encodes ``[B, *shape]`` of each observation to ``[B, size]``."""
-        encoded = [encoder(value) for encoder, value in zip(self.encoders, observations, strict=True)]
-        return encoded[0] if len(encoded) == 1 else torch.cat(encoded, dim=1)
+        return self.encode(observations).values
+
+    def encode(self, observations: list[Tensor]) -> Encoded:
+        """Encodes ``[B, *shape]`` of each observation, goals apart, too, if they condition the body."""
+        encoded = [encoder(observations[index]) for index, encoder in zip(self._fixed, self.encoders, strict=True)]
+        goals = _side_by_side([encoded[place] for place in self._goals]) if self._goals else None
+        if self.attention is not None:
+            fixed = _side_by_side(encoded) if encoded else None
+            encoded.append(self.attention([observations[index] for index in self._lists], fixed))
+        return Encoded(_side_by_side(encoded), goals)
+
+
+def _goals(specs: tuple[ObservationSpec, ...], fixed: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns the places of goals among the encoders.
+
+    Raises:
+        UserError: one is a list of entities.
+    """
+    for spec in specs:
+        fault = goal_fault(spec)
+        if fault is not None:
+            raise UserError(ExitCode.RUN_FILE, fault)
+    return tuple(place for place, index in enumerate(fixed) if specs[index].role is ObservationRole.GOAL)
+
+
+def _side_by_side(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)

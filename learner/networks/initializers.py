@@ -63,6 +63,10 @@ class Initializer:
         fill = nn.init.orthogonal_ if self.kind == "orthogonal" else nn.init.xavier_uniform_
         return self._fill(nn.Linear(inputs, outputs, device="meta"), fill, self.gains.value)
 
+    def uniform(self, inputs: int, outputs: int, bound: float) -> nn.Linear:
+        """Makes a linear layer with weights within ``bound`` of zero, the same in every family, and a bias of zero."""
+        return self._fill(nn.Linear(inputs, outputs, device="meta"), partial(nn.init.uniform_, a=-bound, b=bound), 1.0)
+
     def conv(self, inputs: int, outputs: int, kernel: int, stride: int = 1, padding: int = 0) -> nn.Conv2d:
         """Makes a convolution ``[B, inputs, H, W] -> [B, outputs, H', W']``, its bias zero but for ``lecun``."""
         layer = nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=padding, device="meta")

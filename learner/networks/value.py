@@ -138,6 +138,11 @@ class ActorCritic(nn.Module):
             total = total.add_(part)
         self.policy.body.backward(record.body, total)
 
+    @property
+    def row_numbers(self) -> int:
+        """Roughly how many numbers one row takes in a body, beside the usual few."""
+        return self.policy.body.row_numbers
+
     def vector_encoders(self) -> list[tuple[int, VectorEncoder]]:
         """Returns every encoder that normalizes, with the position of its observation; the critic's included."""
         found = list(self.policy.body.encoder.normalizing.items())

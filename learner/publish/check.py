@@ -19,6 +19,7 @@ from rollcast.specs import BehaviorSpec, ObservationKind, ObservationSpec
 from torch import Tensor
 
 from learner.exits import ExitCode, UserError
+from learner.ingest.network_size import is_entities
 from learner.networks.policy import PolicyNetwork
 from learner.publish.describe import input_names, output_names
 from learner.publish.graph import call, tensors_of
@@ -119,12 +120,24 @@ def _random_observation(spec: ObservationSpec, batch_size: int, random: np.rando
     if spec.kind is ObservationKind.CATEGORICAL:
         return random.integers(0, np.asarray(spec.categories), shape).astype(spec.dtype)
     if spec.dtype.kind == "f":
-        return (random.standard_normal(shape) * (spec.scale or 1.0)).astype(spec.dtype)
+        values = random.standard_normal(shape) * (spec.scale or 1.0)
+        return (_with_padding(values, random) if is_entities(spec) else values).astype(spec.dtype)
     if spec.dtype.kind == "b":
         return random.integers(0, 2, shape).astype(spec.dtype)
     # Of the size of 1 for the network: far from it, rounding alone can exceed the tolerance.
     highest = max(3, int(min(spec.scale, np.iinfo(spec.dtype).max)))
     return random.integers(0 if spec.dtype.kind == "u" else -highest, highest + 1, shape).astype(spec.dtype)
+
+
+def _with_padding(lists: NDArray[Any], random: np.random.Generator) -> NDArray[Any]:
+    """Takes entities out of lists ``[B, max, size]``: any of them, and in a last row that is not the only one all."""
+    there = random.integers(0, 2, lists.shape[:2])
+    if len(there) > 1:
+        there[-1] = 0
+    else:
+        there[:, 0] = 1
+    kept: NDArray[Any] = lists * there[..., None]
+    return kept
 
 
 def _random_masks(branches: tuple[int, ...], batch_size: int, random: np.random.Generator) -> NDArray[np.float32]:

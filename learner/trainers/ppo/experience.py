@@ -32,6 +32,8 @@ RETURNS = "returns"
 
 _ROWS_AT_ONCE = 4096
 """Rows whose values are computed in one call, so that pictures do not need memory for a whole buffer."""
+_NUMBERS_AT_ONCE = 2**26
+"""Numbers that these rows may take in attention and generated weights: 256 MiB."""
 
 
 class Recorded(NamedTuple):
@@ -94,6 +96,7 @@ class ExperienceMaker:
         self.observations = tuple(observation_column(observation.name) for observation in spec.observations)
         self._action = spec.action
         self._network = network
+        self._rows_at_once = min(_ROWS_AT_ONCE, max(1, _NUMBERS_AT_ONCE // max(1, network.row_numbers)))
         self._signals = tuple(signals)
         self._lambd = lambd
         self._ratio = ratio
@@ -137,7 +140,7 @@ class ExperienceMaker:
         """Computes ``[R, K]`` float32."""
         parts = [
             self._network.values([storage[name].index_select(0, rows) for name in self.observations])
-            for rows in torch.split(plan.rows, _ROWS_AT_ONCE)
+            for rows in torch.split(plan.rows, self._rows_at_once)
         ]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 

@@ -33,7 +33,7 @@ from tests.learner.trainers.synthetic import SyntheticActor
 SETTINGS = {
     "trainer_type": "ppo",
     "hyperparameters": {"batch_size": 16, "buffer_size": 60, "num_epoch": 1},
-    "network_settings": {"hidden_units": 8, "goal_conditioning_type": "none"},
+    "network_settings": {"hidden_units": 8},
     "time_horizon": 20,
     "max_steps": 1000,
     "checkpoint_interval": 100,

@@ -55,29 +55,45 @@ def test_pictures_smaller_than_their_encoder_are_refused(kind: str, layout: Imag
     assert behaviors.declare(seeing(picture(side, side, layout)), 0, 1).index == 0
 
 
-def test_entities_are_refused_and_not_flattened() -> None:
-    """A list of entities has no network yet: UNTRAINABLE names the observation and the way out."""
+def crowd(*shape: int, role: ObservationRole = ObservationRole.DEFAULT) -> ObservationSpec:
+    """A list of entities."""
     properties = (DimensionProperty.VARIABLE_SIZE, DimensionProperty.NONE)
-    crowd = ObservationSpec(
-        "crowd", np.dtype(np.float32), (20, 5), ObservationKind.ENTITIES, dimension_properties=properties
+    return ObservationSpec(
+        "crowd", np.dtype(np.float32), shape, ObservationKind.ENTITIES, role, dimension_properties=properties
     )
+
+
+GOAL = ObservationSpec("goal", np.dtype(np.float32), (3,), role=ObservationRole.GOAL)
+UNCONDITIONED = RunOptions.model_validate(
+    {"behaviors": {NAME: {"time_horizon": 8, "network_settings": {"goal_conditioning_type": "none"}}}}
+)
+
+
+def test_entities_and_goals_are_taken() -> None:
+    """Several lists, and goals of fixed length, whether these condition the network or not."""
+    seen = (crowd(20, 5), GOAL, replace(crowd(3, 2), name="others"))
+    for options in (None, UNCONDITIONED):
+        assert table(options).declare(seeing(*seen), 0, 1).spec.observations == seen
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (2, 3, 4), (0, 3), (4, 0)])
+def test_entities_of_odd_shapes_are_refused_and_not_flattened(shape: tuple[int, ...]) -> None:
+    """UNTRAINABLE names the observation, its shape and the one that it shall have."""
     behaviors = table()
-    with pytest.raises(Untrainable, match=r"observation 'crowd' is a list of up to 20 entities, .* not built yet"):
-        behaviors.declare(seeing(crowd), 0, 1)
+    with pytest.raises(Untrainable, match=r"'crowd' is a list of entities of shape .*; it must be \[max, size\]"):
+        behaviors.declare(seeing(crowd(*shape)), 0, 1)
     assert behaviors.all() == ()
 
 
-def test_a_goal_is_taken_where_it_conditions_nothing() -> None:
-    """Goals with hypernetworks are UNTRAINABLE yet; as plain inputs (goal_conditioning_type none) they are taken."""
-    goal = ObservationSpec("goal", np.dtype(np.float32), (3,), role=ObservationRole.GOAL)
+def test_a_goal_of_variable_length_is_refused() -> None:
+    """UNTRAINABLE names it and the way out: with goal_conditioning_type none it is a list as any other."""
+    goals = crowd(20, 5, role=ObservationRole.GOAL)
     with pytest.raises(
-        Untrainable, match=r"'goal' is a goal, .*set network_settings.goal_conditioning_type: none"
+        Untrainable, match=r"'crowd' is a goal and a list of up to 20 .*network_settings.goal_conditioning_type: none"
     ) as caught:
-        table().declare(seeing(goal), 0, 1)
-    assert dict(caught.value.metadata) == {"behavior": NAME, "observation": "goal"}
-    block = {"time_horizon": 8, "network_settings": {"goal_conditioning_type": "none"}}
-    plain = RunOptions.model_validate({"behaviors": {NAME: block}})
-    assert table(plain).declare(seeing(goal), 0, 1).spec.observations == (goal,)
+        table().declare(seeing(goals), 0, 1)
+    assert dict(caught.value.metadata) == {"behavior": NAME, "observation": "crowd"}
+    assert table(UNCONDITIONED).declare(seeing(goals), 0, 1).spec.observations == (goals,)
 
 
 def test_a_ring_that_memory_cannot_hold_is_refused() -> None:
@@ -127,6 +143,24 @@ def test_a_footprint_counts_ring_and_networks() -> None:
     assert large.policy_bytes - small.policy_bytes == 4 * 396 * 128
     tall = replace(make_spec(), observations=(picture(84, 84),))
     assert footprint(tall, options.behaviors[NAME], options.rollcast).policy_bytes == 4 * 128 * (9 * 9 * 32 + 2)
+
+
+def test_a_footprint_counts_attention_and_generated_weights() -> None:
+    """Parameters by hand, and what a minibatch keeps: the square of the list's length, and a layer for each row."""
+    options = make_options()
+    settings, service = options.behaviors[NAME], options.rollcast
+    attended = footprint(seeing(crowd(20, 5)), settings, service)
+    embedding, attention = (5 + 1) * 128, 4 * 129 * 128
+    assert attended.policy_bytes == 4 * (128 * (128 + 2) + embedding + attention)
+    conditioned = footprint(seeing(GOAL), settings, service)
+    hyper = 4 * 128 + 129 * 128 + 129 * 128 * 128 + 128
+    assert conditioned.policy_bytes == 4 * (128 * (3 + 2) + hyper)
+    batch_size = settings.hyperparameters.batch_size
+    assert conditioned.batch_bytes == 3 * 4 * batch_size * 128 * 128
+    assert footprint(make_spec(), settings, service).batch_bytes == 0
+    assert footprint(seeing(crowd(2000, 5)), settings, service).batch_bytes > 2000**2 * 4 * batch_size
+    with pytest.raises(Untrainable, match=r"send smaller observations.*max_training_bytes|max_training_bytes"):
+        table(make_options(max_training_bytes=2**30)).declare(seeing(crowd(2000, 5)), 0, 1)
 
 
 def test_free_memory_is_that_of_the_machine_or_of_the_container(tmp_path: Path) -> None:

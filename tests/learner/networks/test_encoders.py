@@ -12,7 +12,7 @@ from learner.networks.encoders import CategoricalEncoder, ObservationEncoder, Ve
 from learner.networks.initializers import Initializer
 from learner.networks.visual import ImageEncoder
 from learner.settings.network import NetworkSettings
-from tests.learner.networks.specs import image, vector
+from tests.learner.networks.specs import entities, goal, image, vector
 
 INITIALIZER = Initializer("kaiming")
 SETTINGS = NetworkSettings(hidden_units=8)
@@ -34,11 +34,11 @@ def test_scale_is_seen_as_one() -> None:
 
 
 def test_odd_shapes_are_flattened() -> None:
-    """Scalars, matrices and sets of entities fall back to their flat numbers, without a normalizer."""
+    """Scalars and matrices fall back to their flat numbers, without a normalizer."""
     settings = NetworkSettings(normalize=True)
     for shape, kind in (
         ((), ObservationKind.VECTOR),
-        ((2, 3), ObservationKind.ENTITIES),
+        ((2, 3), ObservationKind.VECTOR),
         ((2, 2, 2, 2), ObservationKind.IMAGE),
     ):
         spec = ObservationSpec("odd", np.dtype(np.float32), shape, kind)
@@ -74,3 +74,29 @@ def test_observations_stand_side_by_side() -> None:
     found = encoder([torch.ones(4, 3), torch.zeros(4, 24, 28, 3, dtype=torch.uint8), torch.ones(4, 2)])
     assert found.shape == (4, 13)
     assert torch.equal(found[:, :3], torch.ones(4, 3))
+
+
+def test_entities_come_last() -> None:
+    """Wherever a list stands, its summary follows all else, and normalizers keep the places of their observations."""
+    specs = (entities(), vector(size=3), entities("others", (2, 4)), vector("other", 2))
+    encoder = ObservationEncoder(specs, NetworkSettings(hidden_units=8, normalize=True), INITIALIZER)
+    assert encoder.size == 3 + 2 + 128
+    assert list(encoder.normalizing) == [1, 3]
+    found = encoder([torch.randn(4, 5, 3), torch.ones(4, 3), torch.randn(4, 2, 4), torch.full((4, 2), 2.0)])
+    assert found.shape == (4, 133)
+    assert found[:, :5].tolist() == [[1.0, 1.0, 1.0, 2.0, 2.0]] * 4
+
+
+def test_goals_are_told_apart_and_stay_in_place() -> None:
+    """Goals are among all values, normalized as these are, and once more by themselves."""
+    specs = (goal("first", 2), vector(size=3), goal("second", 1))
+    observations = [torch.full((4, 2), 9.0), torch.zeros(4, 3), torch.ones(4, 1)]
+    encoder = ObservationEncoder(specs, NetworkSettings(hidden_units=8, normalize=True), INITIALIZER)
+    values, goals = encoder.encode(observations)
+    assert encoder.goal_size == 3
+    assert goals is not None
+    assert goals.tolist() == [[5.0, 5.0, 1.0]] * 4
+    assert values.tolist() == [[5.0, 5.0, 0.0, 0.0, 0.0, 1.0]] * 4
+    plain = ObservationEncoder(specs, NetworkSettings(goal_conditioning_type="none"), INITIALIZER)
+    assert plain.goal_size == 0
+    assert plain.encode(observations).goals is None

@@ -9,7 +9,7 @@ from rollcast.specs import BehaviorSpec
 from learner.networks.policy import PolicyNetwork
 from learner.networks.value import ActorCritic, OutputGradients, build_critic
 from learner.settings.network import NetworkSettings
-from tests.learner.networks.specs import behavior, image, vector
+from tests.learner.networks.specs import behavior, entities, goal, image, vector
 
 SETTINGS = NetworkSettings(hidden_units=16, normalize=True)
 SPEC = behavior(vector(), vector("other", 2), branches=(3,))
@@ -53,8 +53,11 @@ def test_every_normalizer_is_found() -> None:
         behavior(continuous=2),
         behavior(branches=(3,)),
         behavior(vector(), image(), continuous=1, branches=(2, 4)),
+        behavior(entities(), vector(), continuous=1, branches=(2, 4)),
+        behavior(vector(), goal(), branches=(3,)),
+        behavior(entities(), goal(), continuous=2),
     ],
-    ids=["continuous", "discrete", "pixels, hybrid"],
+    ids=["continuous", "discrete", "pixels, hybrid", "entities, hybrid", "goal", "goal and entities"],
 )
 def test_the_way_back_by_hand_is_that_of_autograd(spec: BehaviorSpec, *, shared: bool, masked: bool) -> None:
     """Every parameter gets the gradient that autograd finds, whatever the behavior, the critic and the masks."""
@@ -63,6 +66,8 @@ def test_the_way_back_by_hand_is_that_of_autograd(spec: BehaviorSpec, *, shared:
     network = ActorCritic(policy, build_critic(policy, SETTINGS, signals=2, shared=shared, generator=generator))
     inputs: dict[str, torch.Tensor] = {
         "state": torch.randn(6, 4, generator=generator),
+        "crowd": torch.randn(6, 5, 3, generator=generator),
+        "goal": torch.randn(6, 3, generator=generator),
         "pixels": torch.randint(0, 256, (6, 24, 28, 3), generator=generator, dtype=torch.uint8),
     }
     observations = [inputs[observation.name] for observation in spec.observations]

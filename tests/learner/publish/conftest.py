@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from rollcast.enums import ImageLayout, ObservationKind
+from rollcast.enums import ImageLayout, ObservationKind, ObservationRole
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 from learner.networks.policy import PolicyNetwork
@@ -50,6 +51,11 @@ HWC, CHW = ImageLayout.HWC, ImageLayout.CHW
 CONTINUOUS = ActionSpec(continuous_size=3, continuous_low=(-1.0, 0.0, -np.inf), continuous_high=(1.0, 5.0, np.inf))
 HYBRID = ActionSpec(continuous_size=2, discrete_branches=(2, 4))
 ENTITIES = ObservationSpec("entities", np.dtype("float32"), (4, 3), ObservationKind.ENTITIES)
+OTHERS = ObservationSpec("others", np.dtype("float64"), (6, 2), ObservationKind.ENTITIES, scale=2.0)
+GOAL = ObservationSpec("goal", np.dtype("float32"), (3,), role=ObservationRole.GOAL)
+CHOICE = ObservationSpec(
+    "choice", np.dtype("int32"), (2,), ObservationKind.CATEGORICAL, ObservationRole.GOAL, categories=(2, 3)
+)
 
 KINDS = {
     "discrete": Kind((vector(),)),
@@ -67,6 +73,12 @@ KINDS = {
     "scalar": Kind((vector(shape=()),), HYBRID),
     "matrix": Kind((vector(shape=(3, 4)),), HYBRID),
     "entities": Kind((ENTITIES,)),
+    "entities beside numbers": Kind((ENTITIES, vector("float64"), OTHERS), HYBRID, {"normalize": True}),
+    "entities in small numbers": Kind((dataclasses.replace(ENTITIES, dtype=np.dtype("uint16")),), CONTINUOUS),
+    "goal": Kind((vector(), GOAL), HYBRID),
+    "goal alone": Kind((GOAL,), CONTINUOUS, {"num_layers": 1, "activation": "swish", "initialization": "lecun"}),
+    "goal as any other": Kind((vector(), GOAL), HYBRID, {"goal_conditioning_type": "none"}),
+    "goals and entities": Kind((CHOICE, ENTITIES, vector(), GOAL), HYBRID, {"normalize": True, "num_layers": 3}),
     "simple HWC": Kind((image("uint8", (20, 24, 3), HWC),), HYBRID),
     "simple CHW": Kind((image("uint8", (1, 20, 24), CHW),), CONTINUOUS),
     "nature_cnn": Kind((image("uint8", (36, 40, 3), HWC),), CONTINUOUS, {"vis_encode_type": "nature_cnn"}),

@@ -39,6 +39,12 @@ def png(*shape: int) -> ObservationSpec:
     )
 
 
+def entities(most: int, size: int, name: str = "buffer") -> ObservationSpec:
+    """A list of up to so many entities of a buffer sensor."""
+    properties = (DimensionProperty.VARIABLE_SIZE, DimensionProperty.NONE)
+    return ObservationSpec(name, FLOAT, (most, size), ObservationKind.ENTITIES, dimension_properties=properties)
+
+
 def examples() -> dict[str, BehaviorSpec]:
     """The behaviors of ML-Agents' example scenes: sizes of observations and actions."""
     table: dict[str, tuple[tuple[int | ObservationSpec, ...], int, tuple[int, ...]]] = {
@@ -58,6 +64,7 @@ def examples() -> dict[str, BehaviorSpec]:
         "GridFoodCollector": ((floats(5, 40, 40),), 3, (2,)),
         "VisualFoodCollector": ((png(3, 84, 84), 1), 3, (2,)),
         "PushBlockCollab": ((floats(6, 20, 20), 10), 0, (7,)),
+        "Sorter": ((entities(20, 23), 10, 8), 0, (3, 3, 3)),
         "Visual3DBall": ((png(12, 84, 84),), 2, ()),
     }
     return {
@@ -77,6 +84,9 @@ GOAL = vector(3, "goal", ObservationRole.GOAL)
 TRAINED = {
     "continuous": BehaviorSpec("My Behavior", (vector(8),), ActionSpec(2)),
     "discrete": BehaviorSpec("Springer & Söhne", (png(3, 20, 20), vector(4)), ActionSpec(0, (3, 2))),
+    "entities": BehaviorSpec(
+        "Sorter", (entities(5, 3), vector(4), entities(3, 2, "others"), GOAL), ActionSpec(2, (3,))
+    ),
     "hybrid": BehaviorSpec("Ball#2", (floats(6, 20, 20), vector(5), GOAL), ActionSpec(3, (2, 4)), grouped=True),
 }
-"""One of each kind of action, with names that people give, pictures of both kinds, a goal and a group."""
+"""One of each kind of action, with names that people give, pictures of both kinds, lists, goals and a group."""

@@ -67,6 +67,9 @@ class SyntheticActor:
 
     def _observe(self, spec: ObservationSpec, rows: int) -> NDArray[Any]:
         shape = (rows, *spec.shape)
+        if spec.kind == ObservationKind.ENTITIES:  # about a third of them is padding
+            values = self._rng.normal(0.0, 1.0, shape) * (self._rng.random(shape[:2]) < 0.7)[..., None]
+            return values.astype(spec.dtype)
         if spec.kind == ObservationKind.VECTOR:
             return self._rng.normal(5.0, 2.0, shape).astype(spec.dtype)
         high = 256 if spec.kind == ObservationKind.IMAGE else np.array(spec.categories)

@@ -23,7 +23,7 @@ def with_group(*rewards: float) -> dict[str, Any]:
 
 def test_group_rewards_are_part_of_the_reward_with_one_warning() -> None:
     """As in ML-Agents, each step is worth its own reward plus its group's; zeros are no reason to warn."""
-    bench, trainer = make(TRAINED["hybrid"], network={"goal_conditioning_type": "none"})
+    bench, trainer = make(TRAINED["hybrid"])
     actor = SyntheticActor(bench)
     with structlog.testing.capture_logs() as logs:
         bench.put(actor.chunk([3], columns=with_group(0.0, 0.0, 0.0)))

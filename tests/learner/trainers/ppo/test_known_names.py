@@ -37,7 +37,7 @@ OF_THE_PLAYER = {"Goals/Blue", "Distance", "Distance_hist"}
 def test_curves_have_the_known_names(tmp_path: Path) -> None:
     """Those of ppo with groups, a player's own statistics under their own keys, and Rollcast's in a group of theirs."""
     spec = TRAINED["hybrid"]
-    bench, _ = make(spec, network={"goal_conditioning_type": "none"}, summary_freq=100)
+    bench, _ = make(spec, summary_freq=100)
     writer = TensorBoardWriter(tmp_path, safe_name)
     bench.stats._writers.append(writer)
     trainer = PPOTrainer(bench.context())

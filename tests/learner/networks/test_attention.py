@@ -1,0 +1,158 @@
+"""Attention over lists of entities."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from learner.ingest.network_size import EMBEDDING, attention_parameters
+from learner.networks.attention import EntityAttention
+from learner.networks.encoders import ObservationEncoder
+from learner.networks.initializers import Initializer
+from learner.networks.policy import PolicyNetwork
+from learner.networks.value import ActorCritic, build_critic
+from learner.settings.network import NetworkSettings
+from tests.learner.networks.specs import behavior, entities, image, vector
+
+SETTINGS = NetworkSettings(hidden_units=16)
+LISTS = (entities(), entities("others", (2, 4)))
+
+
+def make(fixed: int = 6) -> EntityAttention:
+    """Attention over lists of 5 entities of 3 numbers and 2 of 4."""
+    return EntityAttention(LISTS, fixed, "swish", Initializer("orthogonal", torch.Generator().manual_seed(1)))
+
+
+def numbers(*shape: int, seed: int = 2) -> Tensor:
+    """Random numbers far from padding."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)) + 3.0
+
+
+def close(one: Tensor, other: Tensor) -> bool:
+    """Says whether two results differ by rounding only."""
+    return torch.allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("fixed", [0, 6])
+def test_any_lists_become_one_summary(fixed: int) -> None:
+    """Both lists give one row of the embedding's width, with and without other observations."""
+    attention = make(fixed)
+    found = attention([numbers(7, 5, 3), numbers(7, 2, 4)], numbers(7, fixed) if fixed else None)
+    assert found.shape == (7, EMBEDDING)
+    assert (attention.own is None) == (fixed == 0)
+
+
+def test_the_order_of_entities_does_not_matter() -> None:
+    """Every order of each list gives the same summary; other entities give another."""
+    attention, fixed = make(), numbers(7, 6)
+    one, other = numbers(7, 5, 3), numbers(7, 2, 4)
+    found = attention([one, other], fixed)
+    assert close(found, attention([one[:, [3, 0, 4, 2, 1]], other[:, [1, 0]]], fixed))
+    assert not close(found, attention([one + 1.0, other], fixed))
+
+
+def test_padding_does_not_matter() -> None:
+    """Entities of nearly zero change nothing, wherever they stand: as if the list were as long as it is full."""
+    attention, fixed, full = make(), numbers(7, 6), numbers(7, 3, 3)
+    padded = torch.zeros(7, 5, 3)
+    padded[:, [0, 2, 3]] = full
+    none = torch.zeros(7, 2, 4)
+    found = attention([padded, none], fixed)
+    almost = padded.clone()
+    almost[:, [1, 4]] = 0.05
+    assert close(found, attention([almost, none + 0.04], fixed))
+    shorter = EntityAttention((entities(shape=(3, 3)), LISTS[1]), 6, "swish", Initializer("orthogonal"))
+    shorter.load_state_dict(attention.state_dict())
+    assert close(found, shorter([full, none], fixed))
+    seen = padded.clone()
+    seen[:, 1] = 0.06
+    assert not close(found, attention([seen, none], fixed))
+
+
+def test_each_entity_knows_the_other_observations() -> None:
+    """The summary depends on the fixed part, and each row on its own alone."""
+    attention, fixed = make(), numbers(7, 6)
+    lists = [numbers(7, 5, 3), numbers(7, 2, 4)]
+    found = attention(lists, fixed)
+    changed = fixed.clone()
+    changed[3] += 2.0
+    differs = (found - attention(lists, changed)).abs().amax(1) > 1e-3
+    assert differs.tolist() == [row == 3 for row in range(7)]
+
+
+@pytest.mark.parametrize("fixed", [0, 6])
+def test_nothing_but_padding_is_finite(fixed: int) -> None:
+    """An empty list gives zeros, and every gradient is finite, through rows with and without entities."""
+    attention = make(fixed)
+    lists = [numbers(3, 5, 3), numbers(3, 2, 4)]
+    for values in lists:
+        values[:2] = 0.0
+    rest = numbers(3, fixed).requires_grad_() if fixed else None
+    found = attention(lists, rest)
+    assert torch.count_nonzero(found[:2]) == 0
+    assert torch.isfinite(found).all()
+    wanted = list(attention.parameters()) if rest is None else [*attention.parameters(), rest]
+    gradients = torch.autograd.grad(found.square().sum(), wanted)
+    assert all(torch.isfinite(gradient).all() for gradient in gradients)
+    empty = torch.autograd.grad(attention([values * 0.0 for values in lists], rest).sum(), wanted)
+    assert all(torch.count_nonzero(gradient) == 0 for gradient in empty)
+
+
+def test_the_numbers_of_a_case_by_hand() -> None:
+    """One entity attends to itself: the norm of itself plus its value through the last layer, whatever the scores."""
+    attention = EntityAttention((entities(shape=(1, 2)),), 0, "relu", Initializer("kaiming"))
+    entity = torch.tensor([[[1.0, -2.0]]])
+    embedded = torch.relu(attention.get_submodule("embeddings.0.dense")(entity))
+    normal = (embedded - embedded.mean()) / (embedded.var(correction=0) + 1e-5).sqrt()
+    inner = attention.attention
+    both = normal + inner.out(inner.value(normal))
+    expected = (both - both.mean()) / (both.var(correction=0) + 1e-5).sqrt()
+    assert torch.allclose(attention([entity], None), expected[:, 0], atol=1e-5)
+
+
+def test_weights_of_two_entities_by_hand() -> None:
+    """Each head weighs by the softmax of its part of the products, over the root of the whole embedding."""
+    attention = make(0).attention
+    attention._count = 2
+    embedded = torch.randn(1, 2, EMBEDDING, generator=torch.Generator().manual_seed(3))
+    normal = torch.nn.functional.layer_norm(embedded, (EMBEDDING,))[0]
+    query, key, value = attention.query(normal), attention.key(normal), attention.value(normal)
+    heads = []
+    for part in torch.arange(EMBEDDING).split(32):
+        weights = torch.softmax(query[:, part] @ key[:, part].t() / EMBEDDING**0.5, 1)
+        heads.append(weights @ value[:, part])
+    after = torch.nn.functional.layer_norm(normal + attention.out(torch.cat(heads, 1)), (EMBEDDING,))
+    found = attention(embedded, torch.zeros(1, 2))
+    assert torch.allclose(found[0], after.mean(0), atol=1e-5)
+
+
+def test_parameters_are_counted() -> None:
+    """By hand, and by the arithmetic that checks a declaration."""
+    by_hand = (6 + 1) * 128 + (3 + 128 + 1) * 128 + (4 + 128 + 1) * 128 + 4 * (128 + 1) * 128
+    assert sum(parameter.numel() for parameter in make().parameters()) == by_hand
+    alone = (3 + 1) * 128 + (4 + 1) * 128 + 4 * (128 + 1) * 128
+    assert sum(parameter.numel() for parameter in make(0).parameters()) == alone
+    for specs in (LISTS, (*LISTS, vector()), (vector(), image(), LISTS[0])):
+        found = ObservationEncoder(specs, SETTINGS, Initializer("kaiming")).attention
+        assert found is not None
+        assert sum(parameter.numel() for parameter in found.parameters()) == attention_parameters(specs, SETTINGS)
+    assert attention_parameters((vector(),), SETTINGS) == 0
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_actor_and_critic_attend(*, shared: bool) -> None:
+    """What both compute depends on the entities, and on none of their orders."""
+    policy = PolicyNetwork(behavior(entities(), vector(), branches=(3,)), SETTINGS, torch.Generator().manual_seed(1))
+    network = ActorCritic(policy, build_critic(policy, SETTINGS, signals=1, shared=shared))
+    crowd, state = numbers(4, 5, 3), numbers(4, 4)
+    output, values = network([crowd, state], None)
+    turned, turned_values = network([crowd.flip(1), state], None)
+    other, other_values = network([numbers(4, 5, 3, seed=9), state], None)
+    assert output.logits is not None
+    assert turned.logits is not None
+    assert other.logits is not None
+    assert close(output.logits, turned.logits)
+    assert close(values, turned_values)
+    assert not close(output.logits, other.logits)
+    assert not close(values, other_values)

@@ -33,6 +33,26 @@ def test_every_kind_of_behavior_trains(processes: Processes, tmp_path: Path) -> 
     learner.wait_for(lambda: not learner.actor("gateway").connected, "the gateway has gone")
 
 
+def test_goals_and_lists_of_entities_train(processes: Processes, tmp_path: Path) -> None:
+    """A goal that conditions the network, and a buffer sensor: log-probabilities agree and the models load."""
+    learner = processes.learner(run_for_any_behavior(tmp_path))
+    tasks = {"Goal": "goal", "Crowd": "crowd"}
+    gateways = {
+        name: Gateway(processes, learner.address, play=("--task", task), name=task) for name, task in tasks.items()
+    }
+    for name, gateway in gateways.items():
+        assert learner.wait_for_version(name, 3, gateway.child).log_prob_error_max < MAX_ERROR, name
+    for gateway in gateways.values():
+        gateway.child.signal(signal.SIGTERM)
+        assert gateway.child.wait() == 0, gateway.child.said()
+        assert not any(told["dropped"] for told in gateway.books())
+    learner.signal(signal.SIGTERM)
+    assert learner.wait() == 0, learner.said()
+    for name, shapes in (("Goal", [[1], [4]]), ("Crowd", [[6, 2], [1]])):
+        session = onnxruntime.InferenceSession(learner.folder / f"{name}.onnx")  # type: ignore[attr-defined]
+        assert [given.shape for given in session.get_inputs()][: len(shapes)] == [["batch", *shape] for shape in shapes]
+
+
 def test_a_run_of_unity_players_ends_as_it_shall(processes: Processes, tmp_path: Path) -> None:
     """CartPole is learned; parameters and engine settings arrive, lessons follow; the model that is left loads."""
     settings = {

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from tests.players.arena import Arena, Habits
 from tests.players.cartpole import CartPole
+from tests.players.crowd import Crowd
 from tests.players.faults import Late
 from tests.players.guess import Guess
 from tests.players.pendulum import Pendulum
@@ -42,6 +43,10 @@ def _goal(agents: int, sink: EpisodeSink) -> Task:
     return Arena(Guess(agents, 1, (), goal=True), "Goal?team=0", sink)
 
 
+def _crowd(agents: int, sink: EpisodeSink) -> Task:
+    return Arena(Crowd(agents), "Crowd?team=0", sink)
+
+
 def _png(agents: int, sink: EpisodeSink) -> Task:
     return Arena(Pictures(agents), "Pictures?team=0", sink)
 
@@ -71,6 +76,7 @@ TASKS: Mapping[str, Maker] = MappingProxyType(
         "hybrid": _hybrid,
         "groups": _groups,
         "comers": _comers,
+        "crowd": _crowd,
         "goal": _goal,
         "png": _png,
         "channels-last": _channels_last,

@@ -119,7 +119,7 @@ def test_weights_of_two_entities_by_hand() -> None:
     normal = torch.nn.functional.layer_norm(embedded, (EMBEDDING,))[0]
     query, key, value = attention.query(normal), attention.key(normal), attention.value(normal)
     heads = []
-    for part in torch.arange(EMBEDDING).split(32):
+    for part in torch.arange(EMBEDDING).reshape(4, 32):
         weights = torch.softmax(query[:, part] @ key[:, part].t() / EMBEDDING**0.5, 1)
         heads.append(weights @ value[:, part])
     after = torch.nn.functional.layer_norm(normal + attention.out(torch.cat(heads, 1)), (EMBEDDING,))

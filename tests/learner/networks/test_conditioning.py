@@ -60,7 +60,7 @@ def test_the_numbers_of_a_case_by_hand() -> None:
 def test_initial_weights_are_within_their_bound() -> None:
     """Uniform within 1 / sqrt(units * inputs), in every family."""
     for kind in ("kaiming", "lecun", "orthogonal"):
-        layer = ConditionedLayer(40, 30, 3, "tanh", Initializer(kind, torch.Generator().manual_seed(1)))  # type: ignore[arg-type]
+        layer = ConditionedLayer(40, 30, 3, "tanh", Initializer(kind, torch.Generator().manual_seed(1)))
         bound = 1200**-0.5
         assert 0.99 * bound < layer.weights.weight.abs().max() <= bound
         assert torch.count_nonzero(layer.weights.bias) == torch.count_nonzero(layer.bias) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rollcast.enums import Distribution, ImageLayout, ObservationKind, Squash
+from rollcast.enums import Distribution, ImageLayout, ObservationKind, ObservationRole, Squash
 from rollcast.policies import PolicyDescription
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
@@ -118,6 +119,14 @@ _OBSERVATIONS = st.one_of(
         st.sampled_from([ImageLayout.HWC, ImageLayout.CHW]),
     ),
 )
+_SEEN = st.one_of(
+    st.builds(lambda spec, role: dataclasses.replace(spec, role=role), _OBSERVATIONS, st.sampled_from(ObservationRole)),
+    st.builds(
+        lambda dtype, shape: ObservationSpec("x", np.dtype(dtype), shape, ObservationKind.ENTITIES),
+        st.sampled_from(["float32", "float64", "int32", "uint8"]),
+        st.tuples(st.integers(1, 5), st.integers(1, 4)),
+    ),
+)
 _ACTIONS = st.builds(
     lambda size, branches: ActionSpec(size, tuple(branches)),
     st.integers(0, 3),
@@ -127,7 +136,7 @@ _ACTIONS = st.builds(
 
 @settings(max_examples=15, deadline=None)
 @given(
-    st.lists(_OBSERVATIONS, min_size=1, max_size=3),
+    st.lists(_SEEN, min_size=1, max_size=3),
     _ACTIONS,
     st.fixed_dictionaries(
         {

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rollcast.enums import ObservationKind
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from torch import Tensor
 
 from learner.exits import ExitCode
+from learner.networks.attention import PADDING_BELOW
 from learner.networks.normalizer import Normalizer
 from learner.networks.policy import PolicyNetwork
 from learner.publish.check import PolicyCheckFailed, check_export, random_inputs, random_state
@@ -23,6 +25,9 @@ SPEC = BehaviorSpec(
     "Walker",
     (ObservationSpec("vector", np.dtype("float32"), (5,)),),
     ActionSpec(continuous_size=2, discrete_branches=(3, 2)),
+)
+CROWDED = BehaviorSpec(
+    "Crowded", (ObservationSpec("crowd", np.dtype("float32"), (9, 3), ObservationKind.ENTITIES),), ActionSpec(2)
 )
 SETTINGS = NetworkSettings(hidden_units=8, normalize=True)
 
@@ -68,6 +73,16 @@ class FrozenMasks(PolicyNetwork):
     def forward(self, observations: Any, action_masks: Any = None, recurrent_in: Any = None) -> Any:
         """Skips the masks when they allow everything."""
         return super().forward(observations, None if bool(action_masks.bool().all()) else action_masks)
+
+
+def test_padding_is_part_of_the_check() -> None:
+    """Random lists have entities that are not there, one list nothing else, and the single row of a batch one at least."""
+    for batch_size in (1, 7):
+        (lists,) = random_inputs(CROWDED, 0, batch_size, np.random.default_rng(batch_size)).values()
+        padded = (np.square(lists).sum(2) < PADDING_BELOW).sum(1)
+        assert (padded < 9).sum() >= max(1, batch_size - 2)
+        assert padded.max() > 0
+        assert (padded == 9).any() == (batch_size > 1)
 
 
 @pytest.mark.parametrize(

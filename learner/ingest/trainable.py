@@ -139,7 +139,7 @@ def check_footprint(spec: BehaviorSpec, found: Footprint, *, taken_bytes: int, l
         raise Untrainable(
             f"training {spec.name} takes {found.total_bytes} bytes{others} (a ring of {found.ring_rows} rows of "
             f"{found.row_bytes} bytes, its networks, and {found.batch_bytes} of a minibatch), and rollcast.max_training_bytes is {limit_bytes} (half of what "
-            "was free at the start, if the run file does not say): lower buffer_size, time_horizon or batch_size, send smaller "
+            "was free at the start, if the run file does not say): lower buffer_size, time_horizon, batch_size or hidden_units, send smaller "
             "observations, or raise it",
             metadata={
                 "behavior": spec.name,

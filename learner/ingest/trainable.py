@@ -138,9 +138,9 @@ def check_footprint(spec: BehaviorSpec, found: Footprint, *, taken_bytes: int, l
         others = f" beside {taken_bytes} of other behaviors" if taken_bytes else ""
         raise Untrainable(
             f"training {spec.name} takes {found.total_bytes} bytes{others} (a ring of {found.ring_rows} rows of "
-            f"{found.row_bytes} bytes, its networks, and {found.batch_bytes} of a minibatch), and rollcast.max_training_bytes is {limit_bytes} (half of what "
-            "was free at the start, if the run file does not say): lower buffer_size, time_horizon, batch_size or hidden_units, send smaller "
-            "observations, or raise it",
+            f"{found.row_bytes} bytes, its networks, and {found.batch_bytes} of a minibatch), and "
+            f"rollcast.max_training_bytes is {limit_bytes} (half of what was free at the start, if the run file does not "
+            "say): lower buffer_size, time_horizon, batch_size or hidden_units, send smaller observations, or raise it",
             metadata={
                 "behavior": spec.name,
                 "needed_bytes": str(taken_bytes + found.total_bytes),

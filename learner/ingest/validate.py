@@ -11,6 +11,7 @@ from rollcast.trajectories import Chunk, decode_chunk, find_data_fault
 from rollcast.v1 import trajectory_pb2
 
 from learner.ingest.behaviors import NOT_TRAINING, Behavior
+from learner.ingest.magnitude import find_excess
 from learner.ingest.session import MAX_AGENTS
 
 GENERATION: Final = "generation"
@@ -103,7 +104,7 @@ def judge(chunk: Chunk, behavior: Behavior, generation: int, newest_version: int
     _check_version(chunk, newest_version, behavior.name)
     if not behavior.training:
         return Rejected(chunk, NOT_TRAINING, chunk.rows, f"{behavior.name} is not trained (any more)")
-    fault = find_data_fault(chunk, behavior.spec)
+    fault = find_data_fault(chunk, behavior.spec) or find_excess(chunk)
     if fault is not None:
         reason, detail = fault
         return Rejected(chunk, reason, chunk.rows, detail)

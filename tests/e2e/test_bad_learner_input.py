@@ -119,9 +119,9 @@ def test_a_folder_in_use(shared_learner: LearnerProcess, processes: Processes, r
 
 
 def test_a_trainer_that_fails(processes: Processes, run_file: Path) -> None:
-    """Rewards that no update survives end the learner with 40, a reason and a summary; the actor waits for the next."""
-    learner = processes.learner(run_file)
-    actor = processes.actor(learner.address, toys.named("exploding"), "--num-envs", "2")
+    """Updates that no network survives end the learner with 40, a reason and a summary; the actor waits for the next."""
+    learner = processes.learner(run_file, "--set", "behaviors.CartPole.hyperparameters.learning_rate=1e30")
+    actor = processes.actor(learner.address, "CartPole-v1", "--num-envs", "2")
     assert learner.wait() == 40, learner.said()
     (event,) = learner.events("trainer_failed")
     assert "learning_rate" in event["error"]
@@ -133,6 +133,20 @@ def test_a_trainer_that_fails(processes: Processes, run_file: Path) -> None:
     assert actor.is_running
     (farewell,) = actor.events("learner_drains")
     assert "failed" in farewell["message"], "nobody knows whether it will be back"
+
+
+def test_rewards_beyond_measure(processes: Processes, run_file: Path) -> None:
+    """An actor whose rewards are finite, and their squares not, costs the run nothing: the others train on."""
+    learner = processes.learner(run_file)
+    bad = processes.actor(learner.address, toys.named("exploding"), "--num-envs", "2", name="bad")
+    good = processes.actor(learner.address, "tests.actor_client.envs.toys:Toy", "--num-envs", "2", name="good")
+    learner.wait_for(lambda: learner.events("rows_rejected"), "rows are refused", bad)
+    learner.wait_for_version("CartPole", learner.behavior("CartPole").version + 3, good)
+    refused = learner.events("rows_rejected")[0]
+    assert (refused["actor"], refused["reason"]) == ("bad", "not_finite")
+    assert "beyond 1e+15" in refused["detail"]
+    assert not learner.events("update_not_finite")
+    assert good.is_running
 
 
 def test_a_run_that_nobody_joins(processes: Processes, run_file: Path) -> None:

@@ -159,7 +159,7 @@ class Exploding(Toy):
 
 
 def exploding() -> Toy:
-    """An environment that no trainer survives."""
+    """An environment whose rewards no trainer would survive."""
     return Exploding()
 
 

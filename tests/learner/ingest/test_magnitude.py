@@ -1,0 +1,28 @@
+"""Numbers too large to train on cost the chunk they are in, and not the run."""
+
+from __future__ import annotations
+
+import pytest
+
+from learner.ingest.magnitude import LARGEST
+from learner.ingest.validate import Accepted, Rejected, judge
+from tests.learner.ingest.parts import Parts, make_chunk
+
+
+@pytest.mark.parametrize("column", ["reward", "obs/state", "final_obs/state"])
+@pytest.mark.parametrize(("value", "is_welcome"), [(LARGEST, True), (-LARGEST, True), (2e15, False), (-3e38, False)])
+def test_the_bound(column: str, value: float, is_welcome: bool) -> None:
+    """Up to the bound every number is trained on; beyond it the chunk is refused like one with infinite numbers."""
+    parts = Parts()
+    behavior = parts.declared(parts.open().session)
+    chunk = make_chunk(3)
+    array = chunk.columns[column].copy()
+    array[-1] = value
+    chunk.columns[column] = array
+    verdict = judge(chunk, behavior, chunk.generation, 0)
+    if is_welcome:
+        assert isinstance(verdict, Accepted)
+        return
+    assert isinstance(verdict, Rejected)
+    assert (verdict.reason, verdict.steps) == ("not_finite", 3)
+    assert f"column {column}, row {len(array) - 1}: a value beyond 1e+15" in verdict.detail

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -91,7 +92,9 @@ class Picture:
         self._generation = generation
         self._clock = clock
         self._started = clock()
-        self._notes: dict[str, _BehaviorNotes] = {}
+        # Replaced whole, never changed: other threads may be in the middle of a loop over it.
+        self._notes: Mapping[str, _BehaviorNotes] = {}
+        self._adding = threading.Lock()
 
     def milestones(self, behavior: str) -> Milestones:
         """Returns the clock of a behavior."""
@@ -99,7 +102,7 @@ class Picture:
 
     def milestone_states(self) -> dict[str, dict[str, float | int | None]]:
         """Returns what a checkpoint keeps of all clocks."""
-        return {name: notes.milestones.state() for name, notes in tuple(self._notes.items())}
+        return {name: notes.milestones.state() for name, notes in self._notes.items()}
 
     def load_milestones(self, states: Mapping[str, Mapping[str, object]]) -> None:
         """Goes on from `milestone_states`.
@@ -112,7 +115,7 @@ class Picture:
 
     def news_states(self) -> dict[str, dict[str, float | int | None]]:
         """Returns what a checkpoint keeps of what the trainers said last."""
-        return {name: asdict(notes.news) for name, notes in tuple(self._notes.items())}
+        return {name: asdict(notes.news) for name, notes in self._notes.items()}
 
     def load_news(self, states: Mapping[str, Mapping[str, Any]]) -> None:
         """Goes on from `news_states`: until the trainers are there again, the counters are those of the checkpoint.
@@ -203,11 +206,12 @@ class Picture:
         )
 
     def _note(self, behavior: str) -> _BehaviorNotes:
-        notes = self._notes.get(behavior)
-        if notes is None:
-            fresh = _BehaviorNotes(Milestones(self._clock), WindowedRate(clock=self._clock))
-            notes = self._notes.setdefault(behavior, fresh)  # that of whichever thread was first
-        return notes
+        if behavior not in self._notes:
+            with self._adding:
+                if behavior not in self._notes:
+                    fresh = _BehaviorNotes(Milestones(self._clock), WindowedRate(clock=self._clock))
+                    self._notes = {**self._notes, behavior: fresh}
+        return self._notes[behavior]
 
 
 def ledger_numbers(books: LedgerBooks) -> LedgerNumbers:

@@ -129,7 +129,7 @@ class LearnerLink:
 
     def books(self) -> dict[str, BooksView]:
         """Returns the books of the present session by behavior."""
-        return {name: behavior.view() for name, behavior in list(self._hub.behaviors.items())}
+        return {name: behavior.view() for name, behavior in self._hub.behaviors.copy().items()}
 
     def snapshot(self) -> ActorSnapshot:
         """Returns what the actor is like now; from any thread, after `start`."""

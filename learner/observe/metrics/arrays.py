@@ -92,7 +92,7 @@ class ArrayHistogram(Collector):
     def collect(self) -> Iterable[HistogramMetricFamily]:
         """Yields the metric as it is now."""
         family = HistogramMetricFamily(self._name, self._documentation, labels=[BEHAVIOR])
-        for behavior, series in tuple(self._series.items()):
+        for behavior, series in self._series.copy().items():  # a copy is one moment; others add meanwhile
             buckets, total = series.sample()
             family.add_metric([behavior], buckets=buckets, sum_value=None)
             # The client library leaves these two out where a bound is negative: then the sum may fall. Prometheus

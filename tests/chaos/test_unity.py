@@ -77,7 +77,6 @@ def test_two_machines_with_three_players(processes: Processes, machines: list[Na
     machines[1].mend()
     learner.wait_for_version(NAME, before + 3, *children)
     learner.wait_for(lambda: _episodes(processes, "far") > held, "the cut gateway's player plays again", *children)
-    learner.wait_for(lambda: by_reason(learner.behavior(NAME).books.dropped), "stale steps are dropped", *children)
     assert not far.child.events("player_restarts"), far.child.said()
 
     for gateway in (near, far):
@@ -89,6 +88,8 @@ def test_two_machines_with_three_players(processes: Processes, machines: list[Na
     assert set(near_books["discarded"]) <= {"env_error", "shutdown"}, near_books
     assert near_books["discarded"]["env_error"] > 0
     assert not near_books["dropped"]
-    assert set(far_books["discarded"]) <= {"shutdown", "stale"}, far_books
+    # The cut finds the gateway amid a full window or a hold: what it had is trained after it, or given up by its reason.
+    assert set(far_books["discarded"]) <= {"shutdown", "stale", "session_lost"}, far_books
+    assert set(far_books["dropped"]) <= {"session_lost"}, far_books
     learner.wait_for(lambda: not learner.actor("far").connected, "the gateways have gone")
-    assert set(by_reason(learner.behavior(NAME).books.dropped)) == {"stale"}
+    assert set(by_reason(learner.behavior(NAME).books.dropped)) <= {"stale"}

@@ -81,11 +81,18 @@ def make_task(options: argparse.Namespace, episodes: LineLog) -> Task:
     if options.statistics:
         task = Reporting(task)
     once: Path | None = options.fault_once
-    if options.fault and not (once and once.exists()):
+    if options.fault and (once is None or _is_first(once)):
         task = Faulty(task, options.fault, options.fault_at)
-        if once:
-            once.touch()
     return task
+
+
+def _is_first(file: Path) -> bool:
+    """Makes the file; False if it is there. One step: two players may start at the same moment."""
+    try:
+        file.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -7,12 +7,13 @@ import numpy as np
 from communicator_objects import agent_pb2, behavior_pb2
 from numpy.typing import NDArray
 from rollcast.specs import BehaviorSpec
+from rollcast.unity.finite import FaultyRows, zero_what_is_not_finite
+from rollcast.unity.forms import wire_layout
+from rollcast.unity.masks import MaskReader
+from rollcast.unity.sensors import BadSensorData, SensorReader, sensor_readers
 
 from actor_client.unity.faults import BadPlayerData
-from actor_client.unity.finite import FaultyRows, zero_what_is_not_finite
-from actor_client.unity.masks import MaskReader
-from actor_client.unity.sensors import BadSensorData, SensorReader, sensor_readers
-from actor_client.unity.specs import behavior_spec, parse_behavior_id, shown, wire_layout
+from actor_client.unity.specs import behavior_spec, parse_behavior_id, shown
 
 __all__ = ["BadPlayerData", "BehaviorForm", "BehaviorStep", "DecisionBatch", "TerminalBatch", "form_of"]
 

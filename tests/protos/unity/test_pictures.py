@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
+from rollcast.unity.pictures import MAX_FILES, MAX_PIXELS, BadPicture, PictureReader
 
-from actor_client.unity.pictures import MAX_FILES, MAX_PIXELS, BadPicture, PictureReader
 from tests.actor_client.unity.agents import part, pixels, png
 
 Bytes = NDArray[np.uint8]
@@ -162,7 +162,7 @@ def test_many_parts_end() -> None:
 def test_without_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only pictures need Pillow; where it is missing, the line says how to get it."""
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(BadPicture, match=r"pip install '\.\[actor,unity\]'"):
+    with pytest.raises(BadPicture, match=r"pip install '\.\[unity\]'"):
         read(png(pixels(6, 5)), 3)
 
 

@@ -1,6 +1,7 @@
 """Masks as players send them, true = forbidden, and as policies take them, 1 = allowed."""
 
-from actor_client.unity.masks import MaskReader
+from rollcast.unity.masks import MaskReader
+
 from tests.actor_client.unity.agents import agent
 
 

@@ -5,8 +5,8 @@ import pytest
 from communicator_objects import observation_pb2
 from hypothesis import given
 from hypothesis import strategies as st
+from rollcast.unity.floats import FloatReader, varint
 
-from actor_client.unity.floats import FloatReader, varint
 from tests.actor_client.unity.agents import floats
 
 

@@ -6,13 +6,13 @@ from typing import Any, Final
 import numpy as np
 from communicator_objects import observation_pb2
 from numpy.typing import NDArray
+
 from rollcast.enums import ImageLayout, ObservationKind
 from rollcast.specs import BehaviorSpec, ObservationSpec
-
-from actor_client.unity.finite import zero_what_is_not_finite
-from actor_client.unity.floats import FLOAT, FloatReader
-from actor_client.unity.pictures import BadPicture, PictureReader
-from actor_client.unity.specs import PICTURE_SCALE
+from rollcast.unity.finite import zero_what_is_not_finite
+from rollcast.unity.floats import FLOAT, FloatReader
+from rollcast.unity.forms import PICTURE_SCALE
+from rollcast.unity.pictures import BadPicture, PictureReader
 
 Observations = Sequence[observation_pb2.ObservationProto]
 Rows = NDArray[np.bool_] | None

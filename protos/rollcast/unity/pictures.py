@@ -181,7 +181,7 @@ def _pillow() -> Any:
         from PIL import Image  # noqa: PLC0415 - see the module
     except ImportError:
         raise BadPicture(
-            "comes as PNG, which Pillow reads; install it (in the checkout: pip install '.[actor,unity]'), or set the "
+            "comes as PNG, which Pillow reads; install it (in the checkout: pip install '.[unity]'), or set the "
             "sensor's compression to None"
         ) from None
     return Image

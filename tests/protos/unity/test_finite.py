@@ -1,8 +1,7 @@
 """NaN and infinity."""
 
 import numpy as np
-
-from actor_client.unity.finite import FaultyRows, zero_what_is_not_finite
+from rollcast.unity.finite import FaultyRows, zero_what_is_not_finite
 
 
 def test_only_what_is_not_finite_is_replaced() -> None:

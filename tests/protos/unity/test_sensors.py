@@ -8,9 +8,9 @@ from communicator_objects import observation_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rollcast.specs import BehaviorSpec
+from rollcast.unity.forms import action_spec, observation_spec, wire_layout
+from rollcast.unity.sensors import MAX_BATCH_BYTES, BadSensorData, SensorReader, sensor_readers
 
-from actor_client.unity.sensors import MAX_BATCH_BYTES, BadSensorData, SensorReader, sensor_readers
-from actor_client.unity.specs import action_spec, observation_spec, wire_layout
 from tests.actor_client.unity.agents import CHANNELS_FIRST, CHANNELS_LAST, ENTITIES, brain, floats, packed, pixels, png
 
 

@@ -27,6 +27,11 @@ class Source:
     values: Tensor
     places: Tensor | None = None
 
+    def at(self, steps: Tensor) -> Tensor:
+        """Gathers the rows of chosen steps ``[B]`` int64."""
+        rows = steps if self.places is None else self.places.index_select(0, steps)
+        return self.values.index_select(0, rows)
+
 
 class Minibatches:
     """Draws minibatches; its buffers are allocated at the first use and then kept.

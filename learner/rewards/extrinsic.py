@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
+
+from learner.rewards.transitions import Transitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,13 +18,15 @@ class ExtrinsicReward:
         strength: the factor.
         name: as in the run file.
         ignores_ends: False: nothing is to be had behind a terminal state.
+        needs_observations: False.
     """
 
     gamma: float
     strength: float
     name: str = "extrinsic"
     ignores_ends: bool = False
+    needs_observations: bool = False
 
-    def evaluate(self, rows: Mapping[str, Tensor]) -> Tensor:
-        """Computes rewards ``[R]`` float64 from the column ``reward``."""
-        return rows["reward"].double() * self.strength
+    def evaluate(self, transitions: Transitions) -> Tensor:
+        """Computes rewards ``[B]`` float64."""
+        return transitions.reward.double() * self.strength

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
+import torch
+from rollcast.specs import BehaviorSpec
 from torch import Tensor
 
 from learner.exits import ExitCode, UserError
 from learner.rewards.extrinsic import ExtrinsicReward
+from learner.rewards.transitions import Transitions
 from learner.settings.rewards import RewardSignals
 
 
 class RewardSignal(Protocol):
-    """One stream of rewards with a discount of its own.
-
-    Attributes:
-        name: as in the run file.
-        gamma: its discount.
-        ignores_ends: whether the value behind a terminal step counts (true of curiosity-like signals).
-    """
+    """One stream of rewards with a discount of its own."""
 
     @property
     def name(self) -> str:
@@ -31,18 +28,52 @@ class RewardSignal(Protocol):
 
     @property
     def ignores_ends(self) -> bool:
-        """Whether the value behind a terminal step counts."""
+        """Whether the value behind a terminal step counts (true of curiosity-like signals)."""
 
-    def evaluate(self, rows: Mapping[str, Tensor]) -> Tensor:
-        """Computes rewards ``[R]`` of rows by column name, ``[R, ...]`` each; those of final rows are not used."""
+    @property
+    def needs_observations(self) -> bool:
+        """Whether `evaluate` looks at more than the environment's reward."""
+
+    def evaluate(self, transitions: Transitions) -> Tensor:
+        """Computes rewards ``[B]``, times the signal's strength; under ``torch.no_grad``."""
 
 
-def build_signals(settings: RewardSignals) -> list[RewardSignal]:
+@runtime_checkable
+class LearnedSignal(RewardSignal, Protocol):
+    """A signal with a network of its own, that learns beside the policy, from the same minibatches."""
+
+    def update(self, transitions: Transitions) -> None:
+        """Takes one gradient step; reads nothing back from the device."""
+
+    def statistics(self) -> Mapping[str, float]:
+        """Returns what to report of the steps since the last call, by ML-Agents' names; waits for the device."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns network and optimizer; copies."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over a saved state.
+
+        Raises:
+            KeyError, TypeError, ValueError, RuntimeError: it does not fit.
+        """
+
+
+def build_signals(
+    settings: RewardSignals, spec: BehaviorSpec, generator: torch.Generator, device: torch.device
+) -> list[RewardSignal]:
     """Builds the signals that the run file names.
+
+    Args:
+        settings: the block of the run file.
+        spec: what the behavior sees and does.
+        generator: where initial weights come from.
+        device: where everything is.
 
     Raises:
         UserError: one is not built yet, or there is none.
     """
+    del spec, generator, device  # of signals that learn
     signals: list[RewardSignal] = []
     for name, signal in settings.active().items():
         if name != "extrinsic":

@@ -44,18 +44,13 @@ def _schedule_of_learning_rate(values: dict[str, object]) -> Schedule:
     return "constant" if values.get("learning_rate_schedule") == "constant" else "linear"
 
 
-class OnPolicyHyperparameters(HyperparameterSettings):
-    """What ``ppo`` and ``poca`` share: ML-Agents' keys and defaults, and a few keys of Rollcast."""
+class ActorCriticHyperparameters(HyperparameterSettings):
+    """What the trainers with one actor and one critic share: ML-Agents' keys and defaults, and some of Rollcast."""
 
     beta: NonNegativeReal = Field(default=5e-3, description="weight of the entropy bonus")
-    epsilon: PositiveReal = Field(default=0.2, description="clipping range of the ratio")
-    lambd: Real = Field(default=0.95, ge=0, le=1, description="lambda of generalized advantage estimation")
     num_epoch: PositiveWhole = Field(default=3, description="passes over the buffer in one update")
     beta_schedule: Schedule = Field(
         default_factory=_schedule_of_learning_rate, description="linear to 1e-5, or constant"
-    )
-    epsilon_schedule: Schedule = Field(
-        default_factory=_schedule_of_learning_rate, description="linear to 0.1, or constant"
     )
     max_grad_norm: PositiveReal | None = Field(
         default=None, description="largest norm of a gradient; null does not clip"
@@ -64,6 +59,16 @@ class OnPolicyHyperparameters(HyperparameterSettings):
         default="per_action", description="clip the ratio of each action factor (as ML-Agents) or of the whole action"
     )
     adam_epsilon: PositiveReal = Field(default=1e-8, description="Adam's epsilon")
+
+
+class OnPolicyHyperparameters(ActorCriticHyperparameters):
+    """What ``ppo`` and ``poca`` share."""
+
+    epsilon: PositiveReal = Field(default=0.2, description="clipping range of the ratio")
+    lambd: Real = Field(default=0.95, ge=0, le=1, description="lambda of generalized advantage estimation")
+    epsilon_schedule: Schedule = Field(
+        default_factory=_schedule_of_learning_rate, description="linear to 0.1, or constant"
+    )
 
 
 class PPOHyperparameters(OnPolicyHyperparameters):

@@ -2,42 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import ClassVar
 
-import numpy as np
-import structlog
-import torch
-from numpy.typing import NDArray
-from rollcast.specs import BehaviorSpec
-
-from learner.device.batches import Minibatches
-from learner.device.buffer import Plan
-from learner.ingest.queue import QueuedChunk
-from learner.networks.policy import PolicyNetwork
-from learner.networks.value import ActorCritic, build_critic
-from learner.observe.metrics import LossNumbers
-from learner.observe.throttle import Throttle
-from learner.rewards.signals import build_signals
 from learner.settings.hyperparameters import PPOHyperparameters
+from learner.trainers.actor_critic.experience import TargetRule
+from learner.trainers.actor_critic.loss import Loss
+from learner.trainers.actor_critic.trainer import ActorCriticTrainer
 from learner.trainers.context import TrainerContext
-from learner.trainers.fit import require_fit
-from learner.trainers.normalization import ObservationStatistics
-from learner.trainers.ppo.agreement import Agreement, compare
-from learner.trainers.ppo.epochs import EpochSums, run_epochs
-from learner.trainers.ppo.experience import Experience, ExperienceMaker, Recorded
-from learner.trainers.ppo.loss import PPOCoefficients
-from learner.trainers.ppo.optimizer import PPOOptimizer
-from learner.trainers.rl import RLTrainer
-from learner.trainers.schedules import BETA_FLOOR, EPSILON_FLOOR, LEARNING_RATE_FLOOR, ScheduledValue
-
-log = structlog.get_logger(__name__)
-
-LOG_PROB_ERROR_LIMIT = 1e-3
+from learner.trainers.ppo.loss import ppo_loss
+from learner.trainers.ppo.targets import GeneralizedAdvantages
+from learner.trainers.schedules import EPSILON_FLOOR, ScheduledValue
 
 
-class PPOTrainer(RLTrainer):
-    """Proximal policy optimization over segments of many actors.
+class PPOTrainer(ActorCriticTrainer):
+    """Proximal policy optimization over segments of many actors; see ``ppo.md``.
 
     Args:
         context: everything from outside.
@@ -46,232 +24,23 @@ class PPOTrainer(RLTrainer):
         UserError: the settings do not fit the behavior.
     """
 
+    loss: ClassVar[Loss] = staticmethod(ppo_loss)
+
     def __init__(self, context: TrainerContext) -> None:
-        self.hyperparameters = _hyperparameters(context)
-        # One generator for the initial weights, one for the permutations: the second lives where the data is.
-        self._weights = torch.Generator().manual_seed(context.seed)
-        self._shuffle = torch.Generator(context.device).manual_seed(context.seed)
-        self._disagreements = Throttle()
+        hyper = self._own_hyperparameters(context, PPOHyperparameters)
+        self._lambd = hyper.lambd
+        self._shares_critic = hyper.shared_critic
         super().__init__(context)
-        self._is_told_of_groups = False
-        hyper, steps = self.hyperparameters, self.get_max_steps
-        self._learning_rate = ScheduledValue(
-            hyper.learning_rate_schedule, hyper.learning_rate, LEARNING_RATE_FLOOR, steps
-        )
-        self._epsilon = ScheduledValue(hyper.epsilon_schedule, hyper.epsilon, EPSILON_FLOOR, steps)
-        self._beta = ScheduledValue(hyper.beta_schedule, hyper.beta, BETA_FLOOR, steps)
+        self._epsilon = ScheduledValue(hyper.epsilon_schedule, hyper.epsilon, EPSILON_FLOOR, self.get_max_steps)
 
-    def create_policy(self, spec: BehaviorSpec) -> PolicyNetwork:
-        """Makes the network that acts."""
-        policy = PolicyNetwork(spec, self.trainer_settings.network_settings, self._weights)
-        return policy.to(self.context.device)
+    @property
+    def shares_critic(self) -> bool:
+        """Whether the critic is a head on the policy's body."""
+        return self._shares_critic
 
-    def create_optimizer(self) -> None:
-        """Makes the critic, the reward signals and the optimizer."""
-        hyper, context = self.hyperparameters, self.context
-        self.signals = build_signals(self.trainer_settings.reward_signals)
-        critic = build_critic(
-            self.policy,
-            self.trainer_settings.network_settings,
-            signals=len(self.signals),
-            shared=hyper.shared_critic,
-            generator=self._weights,
-        )
-        self.network = ActorCritic(self.policy, critic).to(context.device)
-        self.optimizer = PPOOptimizer(self.network, hyper, context.reduce)
-        self.statistics = ObservationStatistics(self.network, context.behavior.spec, context.reduce, context.device)
-        self._minibatches = Minibatches(hyper.batch_size, self._shuffle)
-        bounds = torch.tensor(context.metrics.lag_bounds, dtype=torch.float64, device=context.device)
-        self._lag_bounds = bounds.unsqueeze(1)
-        self._maker = ExperienceMaker(
-            context.behavior.spec,
-            self.network,
-            self.signals,
-            lambd=hyper.lambd,
-            ratio=hyper.ratio,
-            reduce=context.reduce,
-            device=context.device,
-        )
+    def target_rule(self) -> TargetRule:
+        """Returns how advantages and returns are made."""
+        return GeneralizedAdvantages(self._lambd)
 
-    def _update_policy(self) -> int:
-        """Trains on the taken segments; returns the gradient steps, or 0 if the result was not finite.
-
-        The normalizer takes in the steps before the update, as in ML-Agents, so that what is trained is what will act.
-        Taking them in afterwards changes the policy behind the back of the update, whose clipping then protects nothing.
-        """
-        metrics = self.context.metrics
-        with metrics.assemble.time():
-            plan = self.update_buffer.plan()
-            storage = self.update_buffer.ring.storage
-            recorded = self._maker.recorded(plan, storage, self.version)
-            agreement = compare(
-                self.policy,
-                recorded,
-                observations=self._maker.observations,
-                ratio=self.hyperparameters.ratio,
-                sample=self.hyperparameters.batch_size,
-            )
-            before, statistics_before = self.optimizer.snapshot(), self.statistics.state_dict()
-            self.statistics.merge(self.statistics.moments(storage, plan.step_rows))
-            self.statistics.publish()
-            experience = self._maker.make(plan, storage, recorded)
-        coefficients = self._coefficients()
-        with metrics.optimize.time():
-            sums = run_epochs(
-                self.network,
-                self.optimizer,
-                self._minibatches,
-                experience,
-                observations=self._maker.observations,
-                coefficients=coefficients,
-                epochs=self.hyperparameters.num_epoch,
-            )
-            taken = self.optimizer.steps - before.steps
-            lags = self._report_agreement(recorded, agreement, plan)
-            is_finite = self._report(experience, sums, taken, coefficients)
-        if not is_finite:
-            self.optimizer.restore(before)
-            self.statistics.load_state_dict(statistics_before)
-            self.statistics.publish()
-            return 0
-        metrics.policy_lag.add(lags, self.mean_lag * plan.step_count)
-        self.stats_reporter.add_stat("Policy/Epsilon", coefficients.epsilon)
-        self.stats_reporter.add_stat("Policy/Beta", coefficients.beta)
-        return taken
-
-    def _process_trajectory(self, item: QueuedChunk) -> None:
-        """Takes over one chunk, and says once that group rewards are not what this algorithm was made for."""
-        group_rewards = item.chunk.columns.get("group_reward")
-        if not self._is_told_of_groups and group_rewards is not None and group_rewards.any():
-            self._is_told_of_groups = True
-            log.warning(
-                "group_rewards",
-                behavior=self.brain_name,
-                note="ppo adds each agent's group rewards to its own and gives no credit among group mates",
-            )
-        super()._process_trajectory(item)
-
-    def _coefficients(self) -> PPOCoefficients:
-        """Sets the learning rate of the present step and returns the other scheduled values."""
-        step = self.get_step
-        learning_rate = self._learning_rate.at(step)
-        self.optimizer.learning_rate = learning_rate
-        self.stats_reporter.add_stat("Policy/Learning Rate", learning_rate)
-        return PPOCoefficients(
-            epsilon=self._epsilon.at(step), beta=self._beta.at(step), ratio=self.hyperparameters.ratio
-        )
-
-    def _report_agreement(self, recorded: Recorded, agreement: Agreement, plan: Plan) -> NDArray[np.float64]:
-        """Reads lag and agreement from the device, and warns of an actor that acts by another policy.
-
-        Returns:
-            How many steps are in each bucket of lag (`BehaviorMetrics.policy_lag`).
-        """
-        lag = recorded.lag.double()
-        within = (lag <= self._lag_bounds).sum(1).double()
-        scalars = torch.cat(
-            [torch.stack([agreement.error.double(), agreement.worst.double(), lag.mean(), lag.max()]), within]
-        ).tolist()
-        self.log_prob_error_max, worst, self.mean_lag, lag_max, *cumulative = scalars
-        counts: NDArray[np.float64] = np.diff([0.0, *cumulative, float(plan.step_count)])
-        add = self.stats_reporter.add_stat
-        add("Rollcast/Policy Lag", self.mean_lag)
-        add("Rollcast/Policy Lag Max", lag_max)
-        add("Rollcast/Log Prob Error Max", self.log_prob_error_max)
-        if self.log_prob_error_max > LOG_PROB_ERROR_LIMIT:
-            actor_index = plan.actor_of(int(worst))
-            left_out = self._disagreements.admit(actor_index)
-            if left_out is None:
-                return counts
-            log.warning(
-                "log_prob_error",
-                behavior=self.brain_name,
-                error=round(self.log_prob_error_max, 6),
-                limit=LOG_PROB_ERROR_LIMIT,
-                actor_index=actor_index,
-                hint="this actor's policy, mask or normalizer is not the learner's",
-                left_out=left_out,
-            )
-        return counts
-
-    def _report(self, experience: Experience, sums: EpochSums, minibatches: int, coefficients: PPOCoefficients) -> bool:
-        """Reads the statistics from the device; returns whether losses and parameters are finite."""
-        ratio = sums.last.log_ratio
-        scalars = torch.stack(
-            [
-                self.optimizer.is_finite().double() * sums.losses.isfinite().all().double(),
-                *(sums.losses.double() / minibatches),
-                (ratio.exp() - 1.0 - ratio).double().mean(),
-                ((ratio.exp() - 1.0).abs() > coefficients.epsilon).double().mean(),
-                self.optimizer.gradient_norm().double(),
-                experience.explained,
-                *experience.values,
-                *experience.rewards,
-            ]
-        ).tolist()
-        finite, policy, value, entropy, divergence, clipped, norm, explained, *signals = scalars
-        if not finite:
-            return False
-        numbers = LossNumbers(
-            policy=policy,
-            value=coefficients.value * value,
-            entropy=-coefficients.beta * entropy,
-            grad_norm=norm,
-            approx_kl=divergence,
-            clip_ratio=clipped,
-            explained_variance=explained,
-            entropy_nats=entropy,
-            learning_rate=self.optimizer.learning_rate,
-            log_prob_error_max=self.log_prob_error_max,
-        )
-        self.context.metrics.note_losses(numbers)
-        add = self.stats_reporter.add_stat
-        add("Losses/Policy Loss", abs(policy))
-        add("Losses/Value Loss", value)
-        add("Policy/Entropy", entropy)
-        add("Rollcast/Approximate KL", divergence)
-        add("Rollcast/Explained Variance", explained)
-        for index, signal in enumerate(self.signals):
-            title = signal.name.capitalize()
-            add(f"Policy/{title} Value Estimate", signals[index])
-            self.collected_rewards[signal.name] = signals[len(self.signals) + index]
-        return True
-
-    def _publish_statistics(self) -> None:
-        """Puts running statistics of the observations into actor and critic."""
-        self.statistics.publish()
-
-    def model_state(self) -> dict[str, Any]:
-        """Returns networks, optimizer, normalizer and generators."""
-        return {
-            "network": {name: value.clone() for name, value in self.network.state_dict().items()},
-            "optimizer": self.optimizer.state_dict(),
-            "statistics": self.statistics.state_dict(),
-            "shuffle": {"device": self._shuffle.device.type, "state": self._shuffle.get_state()},
-        }
-
-    def load_model_state(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `model_state` returned.
-
-        Raises:
-            ValueError, KeyError, TypeError, RuntimeError: it does not fit.
-        """
-        require_fit(state["network"], self.network.state_dict())
-        self.network.load_state_dict(state["network"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.statistics.load_state_dict(state["statistics"])
-        shuffle = state["shuffle"]
-        if shuffle["device"] == self._shuffle.device.type:  # another kind of device has another kind of generator
-            self._shuffle.set_state(shuffle["state"].cpu())
-
-
-def _hyperparameters(context: TrainerContext) -> PPOHyperparameters:
-    """Returns the hyperparameters of a behavior that is trained with PPO.
-
-    Raises:
-        TypeError: they are those of another trainer; a fault in the learner's own code.
-    """
-    found = context.behavior.settings.hyperparameters
-    if not isinstance(found, PPOHyperparameters):
-        raise TypeError(f"{context.behavior.name} has {type(found).__name__}, not PPOHyperparameters")
-    return found
+    def _epsilon_at(self, step: int) -> float:
+        return self._epsilon.at(step)

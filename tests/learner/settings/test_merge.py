@@ -82,7 +82,7 @@ def test_inherited_hyperparameters_of_another_trainer_are_an_error(
     for module in (hyperparameters, merge, trainer):
         monkeypatch.setattr(module, "HYPERPARAMETERS", registry)
     text = "default_settings: {trainer_type: ppo}\nbehaviors: {A: {trainer_type: other}}\n"
-    with pytest.raises(UserError, match=r"run.yaml:2: behaviors.A.trainer_type: is 'other'.*'ppo'.*beta, epsilon"):
+    with pytest.raises(UserError, match=r"run.yaml:2: behaviors.A.trainer_type: is 'other'.*'ppo'.*beta, num_epoch"):
         load_run_options(write_run(text))
     alone = load_run_options(write_run("behaviors: {A: {trainer_type: other, hyperparameters: {patience: 4}}}"))
     assert alone.options.model_dump()["behaviors"]["A"]["hyperparameters"]["patience"] == 4

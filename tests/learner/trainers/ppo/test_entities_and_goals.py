@@ -10,7 +10,7 @@ import torch
 from rollcast.specs import ActionSpec, BehaviorSpec
 
 from learner.observe.stats import StatSummary
-from learner.trainers.ppo.experience import _NUMBERS_AT_ONCE, _ROWS_AT_ONCE
+from learner.trainers.actor_critic.experience import _NUMBERS_AT_ONCE, _ROWS_AT_ONCE
 from tests.learner.networks.specs import entities, goal, vector
 from tests.learner.trainers.started import feed, make
 from tests.learner.trainers.synthetic import CONTINUOUS, SyntheticActor

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from learner.networks.distributions import branch_offsets
 from learner.networks.policy import PolicyOutput
-from learner.trainers.ppo.loss import PPOBatch, PPOCoefficients, Ratio, ppo_loss
+from learner.trainers.actor_critic.loss import Batch, Coefficients, Ratio
+from learner.trainers.ppo.loss import ppo_loss
 
 BRANCHES = (3, 2)
 
@@ -23,12 +24,12 @@ def make_output(batch: int = 50) -> PolicyOutput:
     return PolicyOutput(mean, log_std, logits, None)
 
 
-def make_batch(output: PolicyOutput, ratio: Ratio, shift: float = 0.3) -> PPOBatch:
+def make_batch(output: PolicyOutput, ratio: Ratio, shift: float = 0.3) -> Batch:
     """Actions whose recorded log-probabilities differ from the present ones by up to ``shift``."""
     generator = torch.Generator().manual_seed(2)
     size = len(present(output))
     discrete = torch.stack([torch.randint(0, count, (size,), generator=generator) for count in BRANCHES], 1)
-    batch = PPOBatch(
+    batch = Batch(
         torch.randn(size, 2, generator=generator),
         discrete + branch_offsets(BRANCHES),
         torch.zeros(size, 4),
@@ -47,7 +48,7 @@ def present(output: PolicyOutput) -> Tensor:
     return output.logits
 
 
-def log_prob(output: PolicyOutput, batch: PPOBatch) -> Tensor:
+def log_prob(output: PolicyOutput, batch: Batch) -> Tensor:
     """Log-probability of every factor by the formulas of the textbook."""
     if output.mean is None or output.log_std is None or batch.continuous is None or batch.discrete is None:
         raise TypeError
@@ -79,7 +80,7 @@ def test_the_parts_equal_the_formulas(ratio: Ratio, shift: float) -> None:
     surrogate = np.minimum(ratios * advantage, np.clip(ratios, 0.8, 1.2) * advantage).mean()
     error = ((values - batch.returns).numpy() ** 2).mean()
     entropy = entropies(output)[0 if ratio == "per_action" else 1]
-    _, diagnostics = ppo_loss(output, values, batch, PPOCoefficients(0.2, 0.01, ratio), BRANCHES)
+    _, diagnostics = ppo_loss(output, values, batch, Coefficients(0.2, 0.01, ratio), BRANCHES)
     assert diagnostics.policy_loss.item() == pytest.approx(-surrogate, rel=1e-4, abs=1e-5)
     assert diagnostics.value_loss.item() == pytest.approx(error, rel=1e-5)
     assert diagnostics.entropy.item() == pytest.approx(entropy, rel=1e-5)
@@ -103,7 +104,7 @@ def test_the_derivative_is_that_of_the_scalar_loss(ratio: Ratio, beta: float, sh
     per_step = (axes.mean(1) if ratio == "per_action" else axes.sum(1)) - (normalized.exp() * normalized).sum(1)
     scalar = -surrogate + 0.5 * (values - batch.returns).square().mean() - beta * per_step.mean()
     expected = torch.autograd.grad(scalar, [*leaves, values])
-    found, _ = ppo_loss(make_output(), values.detach(), batch, PPOCoefficients(0.2, beta, ratio), BRANCHES)
+    found, _ = ppo_loss(make_output(), values.detach(), batch, Coefficients(0.2, beta, ratio), BRANCHES)
     for theirs, ours in zip(expected, found, strict=True):
         assert ours is not None
         assert torch.allclose(theirs, ours, rtol=1e-4, atol=1e-7)
@@ -112,7 +113,7 @@ def test_the_derivative_is_that_of_the_scalar_loss(ratio: Ratio, beta: float, sh
 def test_a_ratio_beyond_the_clip_gives_no_gradient() -> None:
     """What has moved far enough in the direction of its advantage is not pushed further; what moved the other way is."""
     now = float(np.log(0.5))
-    batch = PPOBatch(
+    batch = Batch(
         None,
         torch.zeros(4, 1, dtype=torch.int64),
         torch.tensor([[now - 1.0], [now + 1.0], [now - 1.0], [now + 1.0]]),
@@ -120,7 +121,7 @@ def test_a_ratio_beyond_the_clip_gives_no_gradient() -> None:
         torch.zeros(4, 1),
     )
     output = PolicyOutput(None, None, torch.full((4, 2), now), None)
-    gradients, _ = ppo_loss(output, torch.zeros(4, 1), batch, PPOCoefficients(0.2, 0.0, "joint"), (2,))
+    gradients, _ = ppo_loss(output, torch.zeros(4, 1), batch, Coefficients(0.2, 0.0, "joint"), (2,))
     assert gradients.mean is gradients.log_std is None
     assert gradients.scores is not None
     assert (gradients.scores[:, 0] != 0).tolist() == [False, True, True, False]
@@ -130,5 +131,5 @@ def test_signals_share_the_value_loss() -> None:
     """With several value heads the loss is the mean of their errors."""
     output = make_output(2)
     batch = make_batch(output, "joint")._replace(returns=torch.tensor([[0.0, 2.0], [0.0, 2.0]]))
-    _, diagnostics = ppo_loss(output, torch.zeros(2, 2), batch, PPOCoefficients(0.2, 0.0, "joint"), BRANCHES)
+    _, diagnostics = ppo_loss(output, torch.zeros(2, 2), batch, Coefficients(0.2, 0.0, "joint"), BRANCHES)
     assert diagnostics.value_loss.item() == pytest.approx(2.0)

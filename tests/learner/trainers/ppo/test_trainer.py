@@ -13,8 +13,8 @@ from rollcast.specs import BehaviorSpec
 
 from learner.exits import UserError
 from learner.networks.value import ActorCritic
+from learner.trainers.actor_critic.epochs import EpochSums, run_epochs
 from learner.trainers.errors import TrainerFailedError
-from learner.trainers.ppo.epochs import EpochSums, run_epochs
 from learner.trainers.ppo.trainer import PPOTrainer
 from tests.learner.trainers.in_process import CARTPOLE, Published
 from tests.learner.trainers.started import feed, make
@@ -170,7 +170,7 @@ def test_an_update_trains_what_it_publishes(monkeypatch: pytest.MonkeyPatch) -> 
         seen.append(network.state_dict()[NORMALIZER_MEAN].clone())
         return run_epochs(network, *arguments, **options)
 
-    monkeypatch.setattr("learner.trainers.ppo.trainer.run_epochs", watch)
+    monkeypatch.setattr("learner.trainers.actor_critic.trainer.run_epochs", watch)
     feed(bench, SyntheticActor(bench), 2, trainer)
     assert not torch.equal(seen[0], seen[1])
     assert torch.equal(seen[1], bench.published.state[NORMALIZER_MEAN.removeprefix("policy.")])

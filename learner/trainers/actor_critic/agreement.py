@@ -7,11 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from learner.device.batches import Source
 from learner.device.columns import ACTION_MASK, CONTINUOUS_ACTION, DISCRETE_ACTION, LOG_PROB
 from learner.networks.policy import PolicyNetwork
-from learner.trainers.ppo.experience import Recorded
-from learner.trainers.ppo.loss import Ratio, log_probability
+from learner.trainers.actor_critic.experience import Recorded
+from learner.trainers.actor_critic.loss import Ratio, log_probability
 
 
 class Agreement(NamedTuple):
@@ -47,15 +46,10 @@ def compare(
     steps = recorded.lag.shape[0]
     size = min(sample, steps)
     chosen = torch.arange(size, device=recorded.lag.device) * steps // size
-    columns = {name: _rows(source, chosen) for name, source in recorded.sources.items()}
+    columns = {name: source.at(chosen) for name, source in recorded.sources.items()}
     output = policy([columns[name] for name in observations], columns.get(ACTION_MASK))
     own = log_probability(output, columns.get(CONTINUOUS_ACTION), columns.get(DISCRETE_ACTION), ratio)
     errors = (own - columns[LOG_PROB]).abs().amax(1)
     is_fresh = recorded.lag.index_select(0, chosen) == 0
     error, place = torch.where(is_fresh, errors, torch.zeros_like(errors)).max(0)
     return Agreement(error, chosen[place])
-
-
-def _rows(source: Source, chosen: Tensor) -> Tensor:
-    rows = chosen if source.places is None else source.places.index_select(0, chosen)
-    return source.values.index_select(0, rows)

@@ -1,11 +1,11 @@
-"""The epochs of one PPO update: where a learner spends its time.
+"""The epochs of one update: where a learner spends its time.
 
 Nothing in here waits for the device or reads from it; statistics accumulate there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
@@ -14,9 +14,9 @@ from torch import Tensor
 from learner.device.batches import Minibatches
 from learner.device.columns import ACTION_MASK, CONTINUOUS_ACTION, DISCRETE_ACTION, LOG_PROB
 from learner.networks.value import ActorCritic
-from learner.trainers.ppo.experience import ADVANTAGE, RETURNS, Experience
-from learner.trainers.ppo.loss import PPOBatch, PPOCoefficients, PPODiagnostics, ppo_loss
-from learner.trainers.ppo.optimizer import PPOOptimizer
+from learner.trainers.actor_critic.experience import ADVANTAGE, RETURNS, Experience
+from learner.trainers.actor_critic.loss import Batch, Coefficients, Diagnostics, Loss
+from learner.trainers.adam import FlatAdam
 
 
 class EpochSums(NamedTuple):
@@ -28,48 +28,54 @@ class EpochSums(NamedTuple):
     """
 
     losses: Tensor
-    last: PPODiagnostics
+    last: Diagnostics
 
 
 @torch.no_grad()
 def run_epochs(
     network: ActorCritic,
-    optimizer: PPOOptimizer,
+    optimizer: FlatAdam,
     minibatches: Minibatches,
     experience: Experience,
     *,
+    loss: Loss,
     observations: tuple[str, ...],
-    coefficients: PPOCoefficients,
+    coefficients: Coefficients,
     epochs: int,
+    after_minibatch: Callable[[Mapping[str, Tensor]], None] | None = None,
 ) -> EpochSums:
-    """Descends the PPO loss over shuffled minibatches.
+    """Descends a loss over shuffled minibatches.
 
     Args:
         network: actor and critic.
         optimizer: of their parameters.
         minibatches: how steps are drawn.
         experience: what is drawn from.
+        loss: what is descended.
         observations: names of the observation columns.
         coefficients: weights of the loss.
         epochs: passes over the steps, at least one.
+        after_minibatch: learns from the columns of each minibatch, too; it may use autograd.
     """
     branches = network.policy.spec.action.discrete_branches
     losses: Tensor | None = None
     for _ in range(epochs):
         for columns in minibatches.epoch(experience.sources, experience.steps):
             output, values, record = network.record([columns[name] for name in observations], columns.get(ACTION_MASK))
-            gradients, diagnostics = ppo_loss(output, values, _batch(columns), coefficients, branches)
+            gradients, diagnostics = loss(output, values, _batch(columns), coefficients, branches)
             network.backward(record, gradients)
             terms = torch.stack(diagnostics[:3])
             losses = terms if losses is None else losses.add_(terms)
             optimizer.step()
+            if after_minibatch is not None:
+                after_minibatch(columns)
     if losses is None:
         raise ValueError(f"an update needs at least one epoch, got {epochs}")
     return EpochSums(losses, diagnostics)
 
 
-def _batch(columns: Mapping[str, Tensor]) -> PPOBatch:
-    return PPOBatch(
+def _batch(columns: Mapping[str, Tensor]) -> Batch:
+    return Batch(
         columns.get(CONTINUOUS_ACTION),
         columns.get(DISCRETE_ACTION),
         columns[LOG_PROB],

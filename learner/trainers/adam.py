@@ -1,4 +1,4 @@
-"""One Adam over actor and critic, and the way back if an update went wrong."""
+"""One Adam over all parameters of a network, and the way back if an update went wrong."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adam import adam
 
-from learner.settings.hyperparameters import PPOHyperparameters
 from learner.trainers.reduce import Reduce
 
 _BETA1, _BETA2 = 0.9, 0.999
@@ -26,7 +25,7 @@ class Snapshot:
     steps: int
 
 
-class PPOOptimizer:
+class FlatAdam:
     """Adam (Kingma and Ba 2015, arXiv:1412.6980) over all P parameters of a network, as one vector.
 
     The parameters of the network become views of that vector, and their ``grad`` views of another, so that clipping and
@@ -34,15 +33,25 @@ class PPOOptimizer:
     them before each step.
 
     Args:
-        network: actor and critic, on their device already.
-        hyperparameters: learning rate, epsilon and the largest gradient norm.
+        network: what is trained, on its device already.
+        learning_rate: the size of a step.
         reduce: combines gradients over several learners.
+        epsilon: Adam's own.
+        max_grad_norm: longer gradients are cut to this norm; None cuts none.
     """
 
-    def __init__(self, network: nn.Module, hyperparameters: PPOHyperparameters, reduce: Reduce) -> None:
-        self.learning_rate = hyperparameters.learning_rate
-        self._epsilon = hyperparameters.adam_epsilon
-        self._max_grad_norm = hyperparameters.max_grad_norm
+    def __init__(
+        self,
+        network: nn.Module,
+        learning_rate: float,
+        reduce: Reduce,
+        *,
+        epsilon: float = 1e-8,
+        max_grad_norm: float | None = None,
+    ) -> None:
+        self.learning_rate = learning_rate
+        self._epsilon = epsilon
+        self._max_grad_norm = max_grad_norm
         self._reduce = reduce
         self._named = {name: value for name, value in network.named_parameters() if value.requires_grad}
         self._parameters = list(self._named.values())

@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from learner.settings.hyperparameters import PPOHyperparameters
-from learner.trainers.ppo.optimizer import PPOOptimizer
+from learner.trainers.adam import FlatAdam
 from learner.trainers.reduce import SingleLearner
 
 
@@ -21,9 +20,9 @@ def make_network() -> nn.Sequential:
     return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
 
 
-def make_optimizer(network: nn.Module, **changes: Any) -> PPOOptimizer:
+def make_optimizer(network: nn.Module, **changes: Any) -> FlatAdam:
     """An optimizer with a large learning rate."""
-    return PPOOptimizer(network, PPOHyperparameters(**{"learning_rate": 0.1, **changes}), SingleLearner())
+    return FlatAdam(network, 0.1, SingleLearner(), **changes)
 
 
 def make_losses(network: nn.Module) -> list[Callable[[], Tensor]]:
@@ -32,7 +31,7 @@ def make_losses(network: nn.Module) -> list[Callable[[], Tensor]]:
     return [lambda values=values: (network(values) - 30.0).square().mean() for values in inputs]  # type: ignore[misc]
 
 
-def descend(optimizer: PPOOptimizer, network: nn.Module, loss: Tensor) -> None:
+def descend(optimizer: FlatAdam, network: nn.Module, loss: Tensor) -> None:
     """Writes the gradients of a loss where the optimizer finds them, and takes a step."""
     parameters = list(network.parameters())
     for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
@@ -46,7 +45,7 @@ def descend(optimizer: PPOOptimizer, network: nn.Module, loss: Tensor) -> None:
 def test_it_does_what_adam_does(max_grad_norm: float | None) -> None:
     """Steps equal those of torch's Adam, with and without clipping; the network's parameters are what moves."""
     ours, theirs = make_network(), make_network()
-    optimizer = make_optimizer(ours, adam_epsilon=1e-5, **({"max_grad_norm": max_grad_norm} if max_grad_norm else {}))
+    optimizer = make_optimizer(ours, epsilon=1e-5, **({"max_grad_norm": max_grad_norm} if max_grad_norm else {}))
     adam = torch.optim.Adam(theirs.parameters(), lr=0.1, eps=1e-5)
     for own, reference in zip(make_losses(ours), make_losses(theirs), strict=True):
         descend(optimizer, ours, own())

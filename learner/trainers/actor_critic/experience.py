@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from rollcast.specs import BehaviorSpec
@@ -22,10 +22,10 @@ from learner.device.columns import (
 )
 from learner.networks.distributions import branch_offsets
 from learner.networks.value import ActorCritic
-from learner.rewards.signals import RewardSignal
-from learner.trainers.ppo.loss import Ratio
+from learner.rewards.signal_set import SignalSet
+from learner.trainers.actor_critic.loss import Ratio, log_probability
 from learner.trainers.reduce import Reduce
-from learner.trainers.returns import generalized_advantages
+from learner.trainers.transitions import TransitionReader
 
 ADVANTAGE = "advantage"
 RETURNS = "returns"
@@ -48,6 +48,44 @@ class Recorded(NamedTuple):
     lag: Tensor
 
 
+class Valued(NamedTuple):
+    """R rows as in `learner.device.buffer.Plan`, valued under the networks as they are before the update.
+
+    Attributes:
+        rewards: ``[R, K]`` float64, of K reward signals; 0 in final rows.
+        values: ``[R, K]`` float64.
+        bootstraps: ``[R, K]`` float64, 1 where the value of the next row counts.
+        gamma: ``[K]`` float64, the discounts.
+        log_ratio: computes ``[R]`` float64: log-probability of the whole action under the present policy less the
+            recorded one; 0 in final rows.
+    """
+
+    rewards: Tensor
+    values: Tensor
+    bootstraps: Tensor
+    gamma: Tensor
+    log_ratio: Callable[[], Tensor]
+
+
+class Targets(NamedTuple):
+    """What the losses drive at.
+
+    Attributes:
+        advantages: ``[R, K]`` float64; final rows are not used.
+        returns: ``[R, K]`` float64, what the values shall become.
+    """
+
+    advantages: Tensor
+    returns: Tensor
+
+
+class TargetRule(Protocol):
+    """How an algorithm makes targets."""
+
+    def __call__(self, plan: Plan, valued: Valued) -> Targets:
+        """Computes targets; nothing in it waits for the device."""
+
+
 @dataclass(frozen=True, slots=True)
 class Experience:
     """N steps, ready to be drawn from.
@@ -56,7 +94,7 @@ class Experience:
         sources: those of `Recorded`, and advantages ``[N, 1]``, returns ``[N, K]``.
         steps: N.
         lag: ``[N]`` int64, versions between acting and this update.
-        rewards: ``[K]`` sum of each signal's rewards.
+        rewards: ``[K]`` sum of each signal's rewards over the steps.
         values: ``[K]`` mean value of each signal.
         explained: scalar, share of the variance of the returns that the values explain.
     """
@@ -76,8 +114,9 @@ class ExperienceMaker:
         spec: what the behavior sees and does.
         network: whose critic values the observations.
         signals: the reward signals, in the order of the value heads.
-        lambd: the trace of the advantages.
+        targets: makes advantages and returns.
         ratio: in which form log-probabilities are compared.
+        normalizes: whether advantages are brought to mean 0 and deviation 1.
         reduce: combines the moments of the advantages over several learners.
         device: where everything is.
     """
@@ -86,54 +125,55 @@ class ExperienceMaker:
         self,
         spec: BehaviorSpec,
         network: ActorCritic,
-        signals: Sequence[RewardSignal],
+        signals: SignalSet,
         *,
-        lambd: float,
+        targets: TargetRule,
         ratio: Ratio,
         reduce: Reduce,
         device: torch.device,
+        normalizes: bool = True,
     ) -> None:
         self.observations = tuple(observation_column(observation.name) for observation in spec.observations)
         self._action = spec.action
         self._network = network
         self._rows_at_once = min(_ROWS_AT_ONCE, max(1, _NUMBERS_AT_ONCE // max(1, network.row_numbers)))
-        self._signals = tuple(signals)
-        self._lambd = lambd
+        self._signals = signals
+        self._targets = targets
         self._ratio = ratio
         self._reduce = reduce
-        self._gamma = torch.tensor([signal.gamma for signal in signals], dtype=torch.float64, device=device)
-        self._ignores_ends = torch.tensor([signal.ignores_ends for signal in signals], device=device)
+        self._normalizes = normalizes
+        self.transitions = TransitionReader(spec, needs_observations=signals.needs_observations)
         self._offsets = branch_offsets(spec.action.discrete_branches, device)
 
     @torch.no_grad()
     def make(self, plan: Plan, storage: Mapping[str, Tensor], recorded: Recorded) -> Experience:
         """Computes what an update needs, under the network as it is, without a wait for the device."""
         values = self._values(plan, storage).double()
-        rewards = self._rewards(plan, storage)
-        bootstraps = plan.bootstraps.unsqueeze(1)
-        advantages = generalized_advantages(
-            rewards,
-            values,
-            is_step=plan.is_step,
-            bootstraps=torch.where(self._ignores_ends, plan.is_step.unsqueeze(1), bootstraps),
-            continues=plan.continues,
-            gamma=self._gamma,
-            lambd=self._lambd,
-            longest=plan.longest,
-        ).index_select(0, plan.steps)
-        values = values.index_select(0, plan.steps)
-        returns = advantages + values
+        terminated = 1.0 - plan.bootstraps.index_select(0, plan.steps)
+        rewards = self._rewards(plan, storage, terminated)
+        bootstraps = torch.where(self._signals.ignores_ends, plan.is_step.unsqueeze(1), plan.bootstraps.unsqueeze(1))
+        valued = Valued(
+            rewards, values, bootstraps, self._signals.gamma, lambda: self._log_ratio(plan, storage, recorded)
+        )
+        targets = self._targets(plan, valued)
+        advantages, returns, values = (
+            column.index_select(0, plan.steps) for column in (targets.advantages, targets.returns, values)
+        )
+        mean = advantages.mean(1, keepdim=True)
+        sources = {
+            **recorded.sources,
+            ADVANTAGE: Source((self._normalized(mean) if self._normalizes else mean).float()),
+            RETURNS: Source(returns.float()),
+        }
+        if self._signals.learns:
+            sources |= self.transitions.sources(storage, plan.step_rows, _next_rows(plan), terminated)
         return Experience(
-            sources={
-                **recorded.sources,
-                ADVANTAGE: Source(self._normalized(advantages.mean(1, keepdim=True)).float()),
-                RETURNS: Source(returns.float()),
-            },
+            sources=sources,
             steps=plan.step_count,
             lag=recorded.lag,
-            rewards=rewards.index_select(0, plan.steps).sum(0),
+            rewards=rewards.sum(0),
             values=values.mean(0),
-            explained=1.0 - advantages.var(0, correction=0).sum() / returns.var(0, correction=0).sum(),
+            explained=1.0 - (returns - values).var(0, correction=0).sum() / returns.var(0, correction=0).sum(),
         )
 
     def _values(self, plan: Plan, storage: Mapping[str, Tensor]) -> Tensor:
@@ -144,10 +184,36 @@ class ExperienceMaker:
         ]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def _rewards(self, plan: Plan, storage: Mapping[str, Tensor]) -> Tensor:
-        """Computes ``[R, K]`` float64."""
-        rows = {name: storage[name].index_select(0, plan.rows) for name in ("reward",)}
-        return torch.stack([signal.evaluate(rows) for signal in self._signals], dim=1)
+    def _rewards(self, plan: Plan, storage: Mapping[str, Tensor], terminated: Tensor) -> Tensor:
+        """Computes ``[R, K]`` float64; 0 in final rows."""
+        following = _next_rows(plan)
+        # Rewards alone are read at once; observations in pieces, for pictures do not fit a whole buffer's networks.
+        at_once = self._rows_at_once if self.transitions.needs_observations else plan.step_count
+        parts = [
+            self._signals.evaluate(self.transitions.at(storage, *pieces))
+            for pieces in zip(
+                torch.split(plan.step_rows, at_once),
+                torch.split(following, at_once),
+                torch.split(terminated, at_once),
+                strict=True,
+            )
+        ]
+        rewards = torch.zeros((plan.rows.shape[0], len(self._signals)), dtype=torch.float64, device=plan.rows.device)
+        return rewards.index_copy_(0, plan.steps, torch.cat(parts))
+
+    def _log_ratio(self, plan: Plan, storage: Mapping[str, Tensor], recorded: Recorded) -> Tensor:
+        """Computes `Valued.log_ratio`."""
+        steps = torch.arange(plan.step_count, device=plan.rows.device)
+        parts = [self._own_log_prob(recorded.sources, chosen) for chosen in torch.split(steps, self._rows_at_once)]
+        log_ratio = torch.cat(parts) - storage[LOG_PROB].index_select(0, plan.step_rows).double().sum(1)
+        return torch.zeros_like(plan.is_step).index_copy_(0, plan.steps, log_ratio)
+
+    def _own_log_prob(self, sources: Mapping[str, Source], chosen: Tensor) -> Tensor:
+        """Computes the present log-probability of the whole action of chosen steps, ``[B]`` float64."""
+        columns = {name: source.at(chosen) for name, source in sources.items()}
+        output = self._network.policy([columns[name] for name in self.observations], columns.get(ACTION_MASK))
+        own = log_probability(output, columns.get(CONTINUOUS_ACTION), columns.get(DISCRETE_ACTION), "per_action")
+        return own.double().sum(1)
 
     def recorded(self, plan: Plan, storage: Mapping[str, Tensor], version: int) -> Recorded:
         """Points at what lies in the ring, and copies what needs a change of form.
@@ -179,3 +245,8 @@ class ExperienceMaker:
         squares = self._reduce.sums(centered.square().sum())
         normalized: Tensor = centered / ((squares / count).sqrt() + 1e-10)
         return normalized
+
+
+def _next_rows(plan: Plan) -> Tensor:
+    """Returns the places of what was seen after each step, ``[N]`` int64."""
+    return plan.rows.index_select(0, plan.steps + 1)

@@ -25,7 +25,7 @@ LENGTHS = [7, 1, 40, 3, 2, 1]
 @pytest.mark.parametrize("at_once", [3, 4096])
 def test_an_update_sees_what_a_loop_over_segments_computes(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Returns and normalized advantages equal the textbook's, whatever the segments are and however values are computed."""
-    monkeypatch.setattr("learner.trainers.ppo.experience._ROWS_AT_ONCE", at_once)
+    monkeypatch.setattr("learner.trainers.actor_critic.experience._ROWS_AT_ONCE", at_once)
     bench = make_bench(SETTINGS, HYBRID)
     trainer = PPOTrainer(bench.context())
     trainer.start()

@@ -1,0 +1,311 @@
+"""What ppo, appo and impala share: one actor-critic, trained for some epochs on each buffer of fresh experience."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import structlog
+import torch
+from numpy.typing import NDArray
+from rollcast.specs import BehaviorSpec
+from torch import Tensor
+
+from learner.device.batches import Minibatches
+from learner.device.buffer import Plan
+from learner.ingest.queue import QueuedChunk
+from learner.networks.policy import PolicyNetwork
+from learner.networks.value import ActorCritic, build_critic
+from learner.observe.metrics import LossNumbers
+from learner.observe.throttle import Throttle
+from learner.rewards.signal_set import SignalSet
+from learner.rewards.signals import build_signals
+from learner.settings.hyperparameters import ActorCriticHyperparameters
+from learner.trainers.actor_critic.agreement import Agreement, compare
+from learner.trainers.actor_critic.epochs import EpochSums, run_epochs
+from learner.trainers.actor_critic.experience import Experience, ExperienceMaker, Recorded, TargetRule
+from learner.trainers.actor_critic.loss import Coefficients, Loss
+from learner.trainers.adam import FlatAdam
+from learner.trainers.context import TrainerContext
+from learner.trainers.fit import require_fit
+from learner.trainers.normalization import ObservationStatistics
+from learner.trainers.on_policy import OnPolicyTrainer
+from learner.trainers.schedules import BETA_FLOOR, LEARNING_RATE_FLOOR, ScheduledValue
+
+log = structlog.get_logger(__name__)
+
+LOG_PROB_ERROR_LIMIT = 1e-3
+
+
+class ActorCriticTrainer(OnPolicyTrainer):
+    """Trains a policy and its critic with one optimizer; `loss`, `target_rule` and coefficients are the algorithm's.
+
+    Args:
+        context: everything from outside.
+
+    Attributes:
+        hyperparameters: of the run file.
+        network: policy and critic.
+        optimizer: of both.
+        signals: the reward signals.
+        statistics: behind the normalizers.
+
+    Raises:
+        UserError: the settings do not fit the behavior.
+    """
+
+    loss: ClassVar[Loss]
+    """What is descended."""
+    normalizes_advantages: ClassVar[bool] = True
+
+    def __init__(self, context: TrainerContext) -> None:
+        self.hyperparameters = self._own_hyperparameters(context, ActorCriticHyperparameters)
+        # One generator for the initial weights, one for the permutations: the second lives where the data is.
+        self._weights = torch.Generator().manual_seed(context.seed)
+        self._shuffle = torch.Generator(context.device).manual_seed(context.seed)
+        self._disagreements = Throttle()
+        super().__init__(context)
+        self._is_told_of_groups = False
+        hyper, steps = self.hyperparameters, self.get_max_steps
+        self._learning_rate = ScheduledValue(
+            hyper.learning_rate_schedule, hyper.learning_rate, LEARNING_RATE_FLOOR, steps
+        )
+        self._beta = ScheduledValue(hyper.beta_schedule, hyper.beta, BETA_FLOOR, steps)
+
+    @property
+    def shares_critic(self) -> bool:
+        """Whether the critic is a head on the policy's body."""
+        return False
+
+    @abstractmethod
+    def target_rule(self) -> TargetRule:
+        """Returns how advantages and returns are made."""
+
+    @abstractmethod
+    def _epsilon_at(self, step: int) -> float:
+        """Returns how far a ratio may move from 1; what is reported as clipped goes by it."""
+
+    def create_policy(self, spec: BehaviorSpec) -> PolicyNetwork:
+        """Makes the network that acts."""
+        policy = PolicyNetwork(spec, self.trainer_settings.network_settings, self._weights)
+        return policy.to(self.context.device)
+
+    def create_optimizer(self) -> None:
+        """Makes the critic, the reward signals and the optimizer."""
+        hyper, context = self.hyperparameters, self.context
+        signals = build_signals(
+            self.trainer_settings.reward_signals, context.behavior.spec, self._weights, context.device
+        )
+        self.signals = SignalSet(signals, context.device)
+        critic = build_critic(
+            self.policy,
+            self.trainer_settings.network_settings,
+            signals=len(self.signals),
+            shared=self.shares_critic,
+            generator=self._weights,
+        )
+        self.network = ActorCritic(self.policy, critic).to(context.device)
+        self.optimizer = FlatAdam(
+            self.network,
+            hyper.learning_rate,
+            context.reduce,
+            epsilon=hyper.adam_epsilon,
+            max_grad_norm=hyper.max_grad_norm,
+        )
+        self.statistics = ObservationStatistics(self.network, context.behavior.spec, context.reduce, context.device)
+        self._minibatches = Minibatches(hyper.batch_size, self._shuffle)
+        bounds = torch.tensor(context.metrics.lag_bounds, dtype=torch.float64, device=context.device)
+        self._lag_bounds = bounds.unsqueeze(1)
+        self._maker = ExperienceMaker(
+            context.behavior.spec,
+            self.network,
+            self.signals,
+            targets=self.target_rule(),
+            ratio=hyper.ratio,
+            reduce=context.reduce,
+            device=context.device,
+            normalizes=self.normalizes_advantages,
+        )
+
+    def _update_policy(self) -> int:
+        """Trains on the taken segments; returns the gradient steps, or 0 if the result was not finite.
+
+        The normalizer takes in the steps before the update, as in ML-Agents, so that what is trained is what will act.
+        Taking them in afterwards changes the policy behind the back of the update, whose clipping then protects nothing.
+        """
+        metrics = self.context.metrics
+        with metrics.assemble.time():
+            plan = self.update_buffer.plan()
+            storage = self.update_buffer.ring.storage
+            recorded = self._maker.recorded(plan, storage, self.version)
+            agreement = compare(
+                self.policy,
+                recorded,
+                observations=self._maker.observations,
+                ratio=self.hyperparameters.ratio,
+                sample=self.hyperparameters.batch_size,
+            )
+            before, statistics_before = self.optimizer.snapshot(), self.statistics.state_dict()
+            signals_before = self.signals.state_dict()
+            self.statistics.merge(self.statistics.moments(storage, plan.step_rows))
+            self.statistics.publish()
+            experience = self._maker.make(plan, storage, recorded)
+        coefficients = self._coefficients()
+        with metrics.optimize.time():
+            sums = run_epochs(
+                self.network,
+                self.optimizer,
+                self._minibatches,
+                experience,
+                loss=type(self).loss,
+                observations=self._maker.observations,
+                coefficients=coefficients,
+                epochs=self.hyperparameters.num_epoch,
+                after_minibatch=self._update_signals if self.signals.learns else None,
+            )
+            taken = self.optimizer.steps - before.steps
+            lags = self._report_agreement(recorded, agreement, plan)
+            is_finite = self._report(experience, sums, taken, coefficients)
+        if not is_finite:
+            self.optimizer.restore(before)
+            self.signals.load_state_dict(signals_before)
+            self.statistics.load_state_dict(statistics_before)
+            self.statistics.publish()
+            return 0
+        metrics.policy_lag.add(lags, self.mean_lag * plan.step_count)
+        self.stats_reporter.add_stat("Policy/Epsilon", coefficients.epsilon)
+        self.stats_reporter.add_stat("Policy/Beta", coefficients.beta)
+        for name, value in self.signals.statistics().items():
+            self.stats_reporter.add_stat(name, value)
+        return taken
+
+    def _update_signals(self, columns: Mapping[str, Tensor]) -> None:
+        """Lets reward signals learn from a minibatch of the policy's."""
+        self.signals.update(self._maker.transitions.of(columns))
+
+    def _process_trajectory(self, item: QueuedChunk) -> None:
+        """Takes over one chunk, and says once that group rewards are not what this algorithm was made for."""
+        group_rewards = item.chunk.columns.get("group_reward")
+        if not self._is_told_of_groups and group_rewards is not None and group_rewards.any():
+            self._is_told_of_groups = True
+            log.warning(
+                "group_rewards",
+                behavior=self.brain_name,
+                note=f"{self.trainer_settings.trainer_type} adds each agent's group rewards to its own and gives no credit "
+                "among group mates",
+            )
+        super()._process_trajectory(item)
+
+    def _coefficients(self) -> Coefficients:
+        """Sets the learning rate of the present step and returns the other scheduled values."""
+        step = self.get_step
+        learning_rate = self._learning_rate.at(step)
+        self.optimizer.learning_rate = learning_rate
+        self.stats_reporter.add_stat("Policy/Learning Rate", learning_rate)
+        return Coefficients(epsilon=self._epsilon_at(step), beta=self._beta.at(step), ratio=self.hyperparameters.ratio)
+
+    def _report_agreement(self, recorded: Recorded, agreement: Agreement, plan: Plan) -> NDArray[np.float64]:
+        """Reads lag and agreement from the device, and warns of an actor that acts by another policy.
+
+        Returns:
+            How many steps are in each bucket of lag (`BehaviorMetrics.policy_lag`).
+        """
+        lag = recorded.lag.double()
+        within = (lag <= self._lag_bounds).sum(1).double()
+        scalars = torch.cat(
+            [torch.stack([agreement.error.double(), agreement.worst.double(), lag.mean(), lag.max()]), within]
+        ).tolist()
+        self.log_prob_error_max, worst, self.mean_lag, lag_max, *cumulative = scalars
+        counts: NDArray[np.float64] = np.diff([0.0, *cumulative, float(plan.step_count)])
+        add = self.stats_reporter.add_stat
+        add("Rollcast/Policy Lag", self.mean_lag)
+        add("Rollcast/Policy Lag Max", lag_max)
+        add("Rollcast/Log Prob Error Max", self.log_prob_error_max)
+        if self.log_prob_error_max > LOG_PROB_ERROR_LIMIT:
+            actor_index = plan.actor_of(int(worst))
+            left_out = self._disagreements.admit(actor_index)
+            if left_out is None:
+                return counts
+            log.warning(
+                "log_prob_error",
+                behavior=self.brain_name,
+                error=round(self.log_prob_error_max, 6),
+                limit=LOG_PROB_ERROR_LIMIT,
+                actor_index=actor_index,
+                hint="this actor's policy, mask or normalizer is not the learner's",
+                left_out=left_out,
+            )
+        return counts
+
+    def _report(self, experience: Experience, sums: EpochSums, minibatches: int, coefficients: Coefficients) -> bool:
+        """Reads the statistics from the device; returns whether losses and parameters are finite."""
+        ratio = sums.last.log_ratio
+        scalars = torch.stack(
+            [
+                self.optimizer.is_finite().double() * sums.losses.isfinite().all().double(),
+                *(sums.losses.double() / minibatches),
+                (ratio.exp() - 1.0 - ratio).double().mean(),
+                ((ratio.exp() - 1.0).abs() > coefficients.epsilon).double().mean(),
+                self.optimizer.gradient_norm().double(),
+                experience.explained,
+                *experience.values,
+                *experience.rewards,
+            ]
+        ).tolist()
+        finite, policy, value, entropy, divergence, clipped, norm, explained, *signals = scalars
+        if not finite:
+            return False
+        numbers = LossNumbers(
+            policy=policy,
+            value=coefficients.value * value,
+            entropy=-coefficients.beta * entropy,
+            grad_norm=norm,
+            approx_kl=divergence,
+            clip_ratio=clipped,
+            explained_variance=explained,
+            entropy_nats=entropy,
+            learning_rate=self.optimizer.learning_rate,
+            log_prob_error_max=self.log_prob_error_max,
+        )
+        self.context.metrics.note_losses(numbers)
+        add = self.stats_reporter.add_stat
+        add("Losses/Policy Loss", abs(policy))
+        add("Losses/Value Loss", value)
+        add("Policy/Entropy", entropy)
+        add("Rollcast/Approximate KL", divergence)
+        add("Rollcast/Explained Variance", explained)
+        for index, name in enumerate(self.signals.names):
+            add(f"Policy/{name.capitalize()} Value Estimate", signals[index])
+            self.collected_rewards[name] = signals[len(self.signals) + index]
+        return True
+
+    def _publish_statistics(self) -> None:
+        """Puts running statistics of the observations into actor and critic."""
+        self.statistics.publish()
+
+    def model_state(self) -> dict[str, Any]:
+        """Returns networks, optimizer, normalizer, reward signals and generators."""
+        return {
+            "network": {name: value.clone() for name, value in self.network.state_dict().items()},
+            "optimizer": self.optimizer.state_dict(),
+            "statistics": self.statistics.state_dict(),
+            "signals": self.signals.state_dict(),
+            "shuffle": {"device": self._shuffle.device.type, "state": self._shuffle.get_state()},
+        }
+
+    def load_model_state(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `model_state` returned.
+
+        Raises:
+            ValueError, KeyError, TypeError, RuntimeError: it does not fit.
+        """
+        require_fit(state["network"], self.network.state_dict())
+        self.network.load_state_dict(state["network"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.statistics.load_state_dict(state["statistics"])
+        self.signals.load_state_dict(state["signals"])
+        shuffle = state["shuffle"]
+        if shuffle["device"] == self._shuffle.device.type:  # another kind of device has another kind of generator
+            self._shuffle.set_state(shuffle["state"].cpu())

@@ -1,0 +1,73 @@
+"""Transitions out of ring rows: a step's row, and the next row, where what was seen after it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rollcast.specs import BehaviorSpec
+from torch import Tensor
+
+from learner.device.batches import Source
+from learner.device.columns import CONTINUOUS_ACTION, DISCRETE_ACTION, REWARD, observation_column
+from learner.networks.distributions import branch_offsets
+from learner.rewards.transitions import Transitions
+
+TERMINATED = "terminated"
+_NEXT = "next/"
+
+
+class TransitionReader:
+    """Reads transitions from columns of a ring.
+
+    Args:
+        spec: what the behavior sees and does.
+        needs_observations: False leaves everything out but rewards and ends.
+    """
+
+    def __init__(self, spec: BehaviorSpec, *, needs_observations: bool) -> None:
+        self.needs_observations = needs_observations
+        self._observations = tuple(observation_column(observation.name) for observation in spec.observations)
+        self._branches = spec.action.discrete_branches
+        self._has_axes = spec.action.continuous_size > 0
+
+    def at(self, storage: Mapping[str, Tensor], rows: Tensor, next_rows: Tensor, terminated: Tensor) -> Transitions:
+        """Gathers B transitions.
+
+        Args:
+            storage: the ring.
+            rows: ``[B]`` int64, places of the steps.
+            next_rows: ``[B]`` int64, places of what was seen after them.
+            terminated: ``[B]`` float64.
+        """
+        reward = storage[REWARD].index_select(0, rows)
+        if not self.needs_observations:
+            return Transitions(reward, terminated)
+        return Transitions(
+            reward,
+            terminated,
+            [storage[name].index_select(0, rows) for name in self._observations],
+            [storage[name].index_select(0, next_rows) for name in self._observations],
+            storage[CONTINUOUS_ACTION].index_select(0, rows) if self._has_axes else None,
+            storage[DISCRETE_ACTION].index_select(0, rows) if self._branches else None,
+        )
+
+    def sources(
+        self, storage: Mapping[str, Tensor], rows: Tensor, next_rows: Tensor, terminated: Tensor
+    ) -> dict[str, Source]:
+        """Returns what minibatches need beside observations and actions, so that `of` can read them; see `at`."""
+        following = {_NEXT + name: Source(storage[name], next_rows) for name in self._observations}
+        return {REWARD: Source(storage[REWARD], rows), TERMINATED: Source(terminated), **following}
+
+    def of(self, columns: Mapping[str, Tensor]) -> Transitions:
+        """Reads the transitions of a minibatch, whose discrete actions count from their branches' offsets."""
+        discrete = columns.get(DISCRETE_ACTION)
+        if discrete is not None:
+            discrete = discrete - branch_offsets(self._branches, discrete.device)
+        return Transitions(
+            columns[REWARD],
+            columns[TERMINATED],
+            [columns[name] for name in self._observations],
+            [columns[_NEXT + name] for name in self._observations],
+            columns.get(CONTINUOUS_ACTION),
+            discrete,
+        )

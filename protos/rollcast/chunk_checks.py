@@ -22,6 +22,10 @@ def check_message(message: trajectory_pb2.Chunk) -> None:
         raise MalformedChunk(f"{message.segments} segments in {message.rows} rows; each segment has at least one row")
     if message.rows and not message.segments:
         raise MalformedChunk(f"{message.rows} rows without a segment")
+    if message.rows and message.lockstep_round:
+        raise MalformedChunk(
+            f"{message.rows} rows in the chunk that ends round {message.lockstep_round}; send them in chunks before it"
+        )
     if len(message.columns) > limits.MAX_COLUMNS:
         raise MalformedChunk(f"{len(message.columns)} columns; at most {limits.MAX_COLUMNS} are allowed")
     if len(message.stat_keys) > limits.MAX_STAT_KEYS:

@@ -30,6 +30,7 @@ class Chunk:
         roles: role of each column.
         stat_keys: what `stat/key` points to.
         opponents: what `episode/opponent` points to.
+        lockstep_round: the round of lock-step that is complete with this chunk; 0 = none is.
     """
 
     sequence: int = 0
@@ -49,3 +50,4 @@ class Chunk:
     roles: dict[str, ColumnRole] = field(default_factory=dict)
     stat_keys: tuple[str, ...] = ()
     opponents: tuple[str, ...] = ()
+    lockstep_round: int = 0

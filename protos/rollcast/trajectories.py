@@ -74,6 +74,7 @@ def encode_chunk(chunk: Chunk, *, compress: frozenset[str] = frozenset()) -> tra
         ],
         stat_keys=chunk.stat_keys,
         opponents=chunk.opponents,
+        lockstep_round=chunk.lockstep_round,
     )
 
 
@@ -119,6 +120,7 @@ def decode_chunk(
         agents=message.agents,
         stat_keys=tuple(message.stat_keys),
         opponents=tuple(message.opponents),
+        lockstep_round=message.lockstep_round,
     )
     forms = column_forms(spec, memory_size if memory_stride else 0)
     _decode_columns(message, chunk, forms, max_bytes)

@@ -369,6 +369,49 @@ class LessonStatus(google.protobuf.message.Message):
 Global___LessonStatus: typing_extensions.TypeAlias = LessonStatus
 
 @typing.final
+class LockstepStatus(google.protobuf.message.Message):
+    """How far a run in lock-step is."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ACTORS_FIELD_NUMBER: builtins.int
+    JOINED_FIELD_NUMBER: builtins.int
+    ROUND_FIELD_NUMBER: builtins.int
+    CHECKPOINT_ROUND_FIELD_NUMBER: builtins.int
+    QUOTA_STEPS_FIELD_NUMBER: builtins.int
+    REPRODUCIBLE_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    actors: builtins.int
+    """Actors that a round needs."""
+    joined: builtins.int
+    """Actors that take part in the present round, or have joined before the first."""
+    round: builtins.int
+    """Completed rounds of the run."""
+    checkpoint_round: builtins.int
+    """The round after which the newest checkpoint was saved: what a restart goes on from."""
+    quota_steps: builtins.int
+    """Steps that each agent takes in a round; 0 before it is known."""
+    reproducible: builtins.bool
+    """False once something happened that another run of the same settings would not repeat."""
+    reason: builtins.str
+    """What that was first; empty if nothing did."""
+    def __init__(
+        self,
+        *,
+        actors: builtins.int = ...,
+        joined: builtins.int = ...,
+        round: builtins.int = ...,
+        checkpoint_round: builtins.int = ...,
+        quota_steps: builtins.int = ...,
+        reproducible: builtins.bool = ...,
+        reason: builtins.str = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["actors", b"actors", "checkpoint_round", b"checkpoint_round", "joined", b"joined", "quota_steps", b"quota_steps", "reason", b"reason", "reproducible", b"reproducible", "round", b"round"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___LockstepStatus: typing_extensions.TypeAlias = LockstepStatus
+
+@typing.final
 class StatusResponse(google.protobuf.message.Message):
     """The state of the run."""
 
@@ -384,6 +427,7 @@ class StatusResponse(google.protobuf.message.Message):
     SERVER_VERSION_FIELD_NUMBER: builtins.int
     VERDICT_FIELD_NUMBER: builtins.int
     LESSONS_FIELD_NUMBER: builtins.int
+    LOCKSTEP_FIELD_NUMBER: builtins.int
     run_id: builtins.str
     """The run."""
     generation: builtins.int
@@ -412,6 +456,10 @@ class StatusResponse(google.protobuf.message.Message):
     def lessons(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___LessonStatus]:
         """One for each environment parameter, in the order of the run file."""
 
+    @property
+    def lockstep(self) -> Global___LockstepStatus:
+        """Absent unless the run is in lock-step."""
+
     def __init__(
         self,
         *,
@@ -425,10 +473,11 @@ class StatusResponse(google.protobuf.message.Message):
         server_version: builtins.str = ...,
         verdict: Global___Verdict | None = ...,
         lessons: collections.abc.Iterable[Global___LessonStatus] | None = ...,
+        lockstep: Global___LockstepStatus | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["verdict", b"verdict"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["lockstep", b"lockstep", "verdict", b"verdict"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["actors", b"actors", "behaviors", b"behaviors", "generation", b"generation", "last_error", b"last_error", "lessons", b"lessons", "run_id", b"run_id", "server_version", b"server_version", "state", b"state", "uptime_seconds", b"uptime_seconds", "verdict", b"verdict"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["actors", b"actors", "behaviors", b"behaviors", "generation", b"generation", "last_error", b"last_error", "lessons", b"lessons", "lockstep", b"lockstep", "run_id", b"run_id", "server_version", b"server_version", "state", b"state", "uptime_seconds", b"uptime_seconds", "verdict", b"verdict"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___StatusResponse: typing_extensions.TypeAlias = StatusResponse

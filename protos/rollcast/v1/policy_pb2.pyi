@@ -429,6 +429,7 @@ class BehaviorAssignment(google.protobuf.message.Message):
     GENERATION_FIELD_NUMBER: builtins.int
     DETERMINISTIC_FIELD_NUMBER: builtins.int
     PURPOSE_FIELD_NUMBER: builtins.int
+    LOCKSTEP_VERSION_FIELD_NUMBER: builtins.int
     behavior: builtins.str
     """The name, without a team."""
     team: builtins.int
@@ -443,6 +444,8 @@ class BehaviorAssignment(google.protobuf.message.Message):
     """Take the mode of the distribution."""
     purpose: builtins.int
     """What segments and episodes are for; a value of trajectory.Purpose."""
+    lockstep_version: builtins.int
+    """Lock-step: the version under which the round is played. The actor waits for it."""
     def __init__(
         self,
         *,
@@ -453,8 +456,9 @@ class BehaviorAssignment(google.protobuf.message.Message):
         generation: builtins.int = ...,
         deterministic: builtins.bool = ...,
         purpose: builtins.int = ...,
+        lockstep_version: builtins.int = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["behavior", b"behavior", "deterministic", b"deterministic", "generation", b"generation", "purpose", b"purpose", "role", b"role", "team", b"team", "version", b"version"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["behavior", b"behavior", "deterministic", b"deterministic", "generation", b"generation", "lockstep_version", b"lockstep_version", "purpose", b"purpose", "role", b"role", "team", b"team", "version", b"version"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___BehaviorAssignment: typing_extensions.TypeAlias = BehaviorAssignment
@@ -606,6 +610,8 @@ class Assignment(google.protobuf.message.Message):
     LOCKSTEP_QUOTA_STEPS_FIELD_NUMBER: builtins.int
     EPISODES_FIELD_NUMBER: builtins.int
     PARAMETER_ORDER_FIELD_NUMBER: builtins.int
+    LOCKSTEP_ROUND_FIELD_NUMBER: builtins.int
+    LOCKSTEP_CHECKPOINT_FIELD_NUMBER: builtins.int
     id: builtins.int
     """Grows."""
     settings_revision: builtins.int
@@ -613,9 +619,15 @@ class Assignment(google.protobuf.message.Message):
     reset: Global___ResetMode.ValueType
     """When to reset."""
     lockstep_quota_steps: builtins.int
-    """Lock-step: steps each agent takes before it waits; 0 = free."""
+    """Lock-step: steps each agent takes in a round before it waits; 0 = free."""
     episodes: builtins.int
     """Episodes to play and then wait; 0 = no limit (evaluation)."""
+    lockstep_round: builtins.int
+    """Lock-step: the round that this assignment begins, from 1; 0 with a quota = wait, no round has begun for this actor."""
+    lockstep_checkpoint: builtins.int
+    """Lock-step: the round after which the newest checkpoint was saved, 0 before the first. With RESET_MODE_NOW, the seeds
+    of the environments follow from it.
+    """
     @property
     def behaviors(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___BehaviorAssignment]:
         """One entry a behavior id; a behavior id without one learns with the newest policy."""
@@ -641,8 +653,10 @@ class Assignment(google.protobuf.message.Message):
         lockstep_quota_steps: builtins.int = ...,
         episodes: builtins.int = ...,
         parameter_order: collections.abc.Iterable[builtins.str] | None = ...,
+        lockstep_round: builtins.int = ...,
+        lockstep_checkpoint: builtins.int = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["behaviors", b"behaviors", "environment_parameters", b"environment_parameters", "episodes", b"episodes", "id", b"id", "lockstep_quota_steps", b"lockstep_quota_steps", "parameter_order", b"parameter_order", "reset", b"reset", "settings_revision", b"settings_revision"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["behaviors", b"behaviors", "environment_parameters", b"environment_parameters", "episodes", b"episodes", "id", b"id", "lockstep_checkpoint", b"lockstep_checkpoint", "lockstep_quota_steps", b"lockstep_quota_steps", "lockstep_round", b"lockstep_round", "parameter_order", b"parameter_order", "reset", b"reset", "settings_revision", b"settings_revision"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___Assignment: typing_extensions.TypeAlias = Assignment

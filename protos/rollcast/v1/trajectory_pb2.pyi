@@ -618,6 +618,7 @@ class Chunk(google.protobuf.message.Message):
     STAT_KEYS_FIELD_NUMBER: builtins.int
     OPPONENTS_FIELD_NUMBER: builtins.int
     AGENTS_FIELD_NUMBER: builtins.int
+    LOCKSTEP_ROUND_FIELD_NUMBER: builtins.int
     sequence: builtins.int
     """Per session, from 1, without gaps."""
     generation: builtins.int
@@ -642,6 +643,8 @@ class Chunk(google.protobuf.message.Message):
     """Episodes."""
     agents: builtins.int
     """Agents that act at present."""
+    lockstep_round: builtins.int
+    """Lock-step: all steps of this round are in the chunks before this one, which itself has none; 0 = the round goes on."""
     @property
     def discarded(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[rollcast.v1.session_pb2.ReasonCount]:
         """Cumulative discarded steps."""
@@ -677,8 +680,9 @@ class Chunk(google.protobuf.message.Message):
         stat_keys: collections.abc.Iterable[builtins.str] | None = ...,
         opponents: collections.abc.Iterable[builtins.str] | None = ...,
         agents: builtins.int = ...,
+        lockstep_round: builtins.int = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["age_us", b"age_us", "agents", b"agents", "base_version", b"base_version", "behavior_index", b"behavior_index", "columns", b"columns", "discarded", b"discarded", "episodes", b"episodes", "generation", b"generation", "ghost_steps", b"ghost_steps", "opponents", b"opponents", "produced_steps", b"produced_steps", "rows", b"rows", "segments", b"segments", "sequence", b"sequence", "stat_keys", b"stat_keys", "team", b"team"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["age_us", b"age_us", "agents", b"agents", "base_version", b"base_version", "behavior_index", b"behavior_index", "columns", b"columns", "discarded", b"discarded", "episodes", b"episodes", "generation", b"generation", "ghost_steps", b"ghost_steps", "lockstep_round", b"lockstep_round", "opponents", b"opponents", "produced_steps", b"produced_steps", "rows", b"rows", "segments", b"segments", "sequence", b"sequence", "stat_keys", b"stat_keys", "team", b"team"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___Chunk: typing_extensions.TypeAlias = Chunk

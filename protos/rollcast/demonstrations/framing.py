@@ -1,0 +1,194 @@
+"""The bytes of a demonstration file: a head of fixed size, then messages behind their lengths.
+
+A file is a stranger's. Each length is compared with what the file still holds, and with a bound, before anything of
+that size is allocated; one record is in memory at a time.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Final, NamedTuple, Self, TypeVar
+
+from communicator_objects.behavior_pb2 import BrainParametersProto
+from communicator_objects.demonstration_pb2 import AgentInfoActionPairProto, DemonstrationMetaProto
+from google.protobuf.message import DecodeError, Message
+
+from rollcast.demonstrations.faults import BadDemonstration
+from rollcast.limits import MIB
+from rollcast.unity.floats import varint
+
+M = TypeVar("M", bound=Message)
+
+HEAD_BYTES: Final = 32
+"""Reserved for the first message, so that it can be written again when the recording ends."""
+BRAIN_POSITION: Final = HEAD_BYTES + 1
+API_VERSIONS: Final = (0, 1)
+MAX_RECORD_BYTES: Final = 64 * MIB
+"""Of one message: as much as a whole chunk may have after unpacking."""
+MAX_NAME_CHARACTERS: Final = 16
+"""Of a recording: with the numbers, the first message must fit its 32 bytes."""
+
+_MAX_LENGTH_BYTES: Final = 5
+"""Of a varint that holds a length below 2**32."""
+
+
+class Record(NamedTuple):
+    """One decision, or the end of an episode.
+
+    Attributes:
+        position: the byte at which it begins.
+        pair: what was seen and done.
+    """
+
+    position: int
+    pair: AgentInfoActionPairProto
+
+
+class DemonstrationFile:
+    """An open demonstration file; a context manager.
+
+    Args:
+        path: the file.
+
+    Attributes:
+        path: the same.
+        meta: the head.
+        brain: what the behavior does.
+
+    Raises:
+        BadDemonstration: it cannot be opened, or is no demonstration.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._stream = _opened(path)
+        try:
+            self._size = os.fstat(self._stream.fileno()).st_size
+            self.meta = self._head()
+            self._stream.seek(BRAIN_POSITION)
+            self.brain = self._message(BrainParametersProto, "the description of the behavior")
+        except BaseException:
+            self._stream.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stream.close()
+
+    def records(self) -> Iterator[Record]:
+        """Yields the records in order: as many as the head says, or all if it says none (a recorder that was killed).
+
+        Raises:
+            BadDemonstration: the file is cut short, or what stands there is no record.
+        """
+        announced = self.meta.number_steps
+        count = 0
+        while count < announced if announced else self._position() < self._size:
+            position = self._position()
+            if position >= self._size:
+                raise BadDemonstration(
+                    self.path,
+                    f"the file ends after {count} records, and its head says {announced}: it was cut short; copy it "
+                    "again, or record again",
+                    position,
+                )
+            yield Record(position, self._message(AgentInfoActionPairProto, f"record {count}"))
+            count += 1
+
+    def _head(self) -> DemonstrationMetaProto:
+        if not self._size:
+            raise BadDemonstration(self.path, "the file is empty")
+        length = self._length("the head")
+        if length >= HEAD_BYTES or self._size < BRAIN_POSITION:
+            raise BadDemonstration(
+                self.path, f"this is no demonstration: its head would have {length} bytes of {HEAD_BYTES - 1} at most", 0
+            )
+        meta = self._parsed(DemonstrationMetaProto, self._stream.read(length), "the head", 0)
+        if meta.api_version not in API_VERSIONS:
+            raise BadDemonstration(self.path, f"has version {meta.api_version} of the format; 0 and 1 can be read", 0)
+        if meta.number_steps < 0:
+            raise BadDemonstration(self.path, f"its head says {meta.number_steps} records", 0)
+        return meta
+
+    def _message(self, kind: type[M], what: str) -> M:
+        position = self._position()
+        length = self._length(what)
+        left = self._size - self._position()
+        if length > left:
+            raise BadDemonstration(
+                self.path,
+                f"{what} says {length} bytes, and {left} follow: the file is cut short or damaged; copy it again, or "
+                "record again",
+                position,
+            )
+        if length > MAX_RECORD_BYTES:
+            raise BadDemonstration(self.path, f"{what} has {length} bytes; {MAX_RECORD_BYTES} are read at most", position)
+        return self._parsed(kind, self._stream.read(length), what, position)
+
+    def _length(self, what: str) -> int:
+        """Reads a varint."""
+        position, found = self._position(), 0
+        for place in range(_MAX_LENGTH_BYTES):
+            byte = self._stream.read(1)
+            if not byte:
+                raise BadDemonstration(self.path, f"the file ends where {what} should begin: it was cut short", position)
+            found |= (byte[0] & 0x7F) << (7 * place)
+            if not byte[0] & 0x80:
+                return found
+        raise BadDemonstration(self.path, f"{what} begins with no length: the file is damaged", position)
+
+    def _parsed(self, kind: type[M], data: bytes, what: str, position: int) -> M:
+        try:
+            return kind.FromString(data)
+        except DecodeError:
+            raise BadDemonstration(self.path, f"{what} cannot be read: the file is damaged", position) from None
+
+    def _position(self) -> int:
+        return self._stream.tell()
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        # Non-blocking: a pipe in the place of the file would have the program wait for ever.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise BadDemonstration(path, "is no regular file")
+        return os.fdopen(descriptor, "rb")
+    except OSError as error:
+        raise BadDemonstration(path, f"cannot be opened: {error.strerror or error}") from None
+
+
+def delimited(message: Message) -> bytes:
+    """Returns a message behind its length."""
+    data: bytes = message.SerializeToString()
+    return varint(len(data)) + data
+
+
+def head(name: str, records: int, episodes: int, mean_return: float) -> bytes:
+    """Returns the first 32 bytes of a file.
+
+    Args:
+        name: of the recording, for people; cut to what fits.
+        records: decisions and ends of episodes.
+        episodes: that ended.
+        mean_return: of those.
+    """
+    plain = "".join(character for character in name if character.isascii() and (character.isalnum() or character in "-_"))
+    meta = DemonstrationMetaProto(
+        api_version=API_VERSIONS[-1],
+        demonstration_name=plain[:MAX_NAME_CHARACTERS],
+        number_steps=records,
+        number_episodes=episodes,
+        mean_reward=mean_return,
+    )
+    # Two numbers of ten bytes each would not fit beside sixteen characters; the name is what can be done without.
+    while len(data := delimited(meta)) > HEAD_BYTES:
+        meta.demonstration_name = meta.demonstration_name[:-1]
+    return data.ljust(HEAD_BYTES, b"\0")

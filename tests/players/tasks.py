@@ -12,6 +12,7 @@ from tests.players.faults import Late
 from tests.players.guess import Guess
 from tests.players.pendulum import Pendulum
 from tests.players.pictures import Pictures
+from tests.players.scenery import SCENES, Scenery
 from tests.players.task import EpisodeSink, Scene, Task
 
 LATE_MESSAGES = 30
@@ -69,6 +70,15 @@ def _everything(agents: int, sink: EpisodeSink) -> Task:
     return Scene(maker(agents, sink) for maker in makers)
 
 
+def _scene(name: str) -> Maker:
+    spec = SCENES[name]
+
+    def make(agents: int, sink: EpisodeSink) -> Task:
+        return Arena(Scenery(spec, agents), f"{name}?team=0", sink, Habits(group_size=spec.group_size))
+
+    return make
+
+
 TASKS: Mapping[str, Maker] = MappingProxyType(
     {
         "cartpole": _cartpole,
@@ -83,5 +93,6 @@ TASKS: Mapping[str, Maker] = MappingProxyType(
         "late": _late,
         "everything": _everything,
         "teams": _teams,
+        **{name: _scene(name) for name in SCENES},
     }
 )

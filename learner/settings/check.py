@@ -10,6 +10,7 @@ from typing import TextIO
 from learner.exits import ExitCode
 from learner.settings.base import Path, Tree, Value
 from learner.settings.load import LoadedRun, load_run_options
+from learner.settings.lockstep import explanation
 from learner.settings.resolved import effective_document
 from learner.settings.unsupported import unsupported
 
@@ -28,7 +29,8 @@ def check_config(
 ) -> ExitCode:
     """Writes the resolved settings to ``output``: a tree with sources, or the bare tree as JSON.
 
-    Warnings, and what is not built yet, so that a run with these settings would be refused, go to ``errors``.
+    Warnings, what lock-step means, and what is not built yet, so that a run with these settings would be refused, go to
+    ``errors``.
 
     Returns:
         OK: the settings can be read.
@@ -44,6 +46,7 @@ def check_config(
     else:
         output.write(render_tree(loaded))
     errors.writelines(f"warning: {line}\n" for line in loaded.warnings)
+    errors.writelines(f"note: {line}\n" for line in explanation(loaded.options))
     errors.writelines(f"serve would refuse: {line}\n" for line in missing)
     return ExitCode.OK
 

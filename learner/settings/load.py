@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from learner.settings.base import Tree
 from learner.settings.layers import from_environment, from_flags, from_secrets, from_set_items, lay_over, leaves
 from learner.settings.lint import lint
+from learner.settings.lockstep import cautions, conflicts
 from learner.settings.merge import build_behaviors, build_default
 from learner.settings.parameters import ParameterSettings
 from learner.settings.problems import Problems, did_you_mean
@@ -72,6 +73,8 @@ def load_run_options(
     _lint(tree, problems)
     options = _build(tree, problems)
     _check_has_behaviors(path, options, problems)
+    for place, text in conflicts(options):
+        problems.error(place, text)
     problems.raise_errors()
     _warn(path, options, problems)
     return LoadedRun(path, options, sources_of(options, problems.origins), tuple(problems.warnings))
@@ -137,6 +140,8 @@ def _warn(path: FilePath | None, options: RunOptions, problems: Problems) -> Non
         if hyperparameters.batch_size > hyperparameters.buffer_size:
             text = f"is {hyperparameters.batch_size}, more than buffer_size {hyperparameters.buffer_size}"
             problems.warn(("behaviors", name, "hyperparameters", "batch_size"), text)
+    for place, text in cautions(options):
+        problems.warn(place, text)
     for name, parameter in (options.environment_parameters or {}).items():
         _warn_of_lessons(name, parameter, options, problems)
 

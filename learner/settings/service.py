@@ -18,6 +18,7 @@ from learner.settings.base import (
     invalid,
     invalid_as_told,
 )
+from learner.settings.lockstep import LockstepSettings
 
 MIN_CHUNK_BYTES = 64 * 1024
 MAX_BUCKETS = 100
@@ -128,6 +129,10 @@ class ServiceSettings(SettingsModel):
         default=None,
         le=MAX_BYTES,
         description="memory that rings and networks may take; null is half of what is free at the start",
+    )
+
+    lockstep: LockstepSettings | None = Field(
+        default=None, description="a run that can be repeated bit by bit on one kind of CPU; null lets actors run freely"
     )
 
     checkpoint_seconds: PositiveReal = Field(

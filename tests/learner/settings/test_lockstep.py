@@ -1,0 +1,92 @@
+"""The `rollcast.lockstep` block: what it takes, what cannot go with it, and what `check-config` says of it."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from learner.exits import UserError
+from learner.settings import load_run_options
+from learner.settings.check import check_config
+
+
+def run_file(folder: Path, behavior: dict[str, Any] | None = None, **rollcast: Any) -> Path:
+    """A run file with a seed."""
+    path = folder / "run.yaml"
+    document = {
+        "behaviors": {"CartPole": {"trainer_type": "ppo", **(behavior or {})}},
+        "env_settings": {"seed": 1},
+        "rollcast": rollcast,
+    }
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def test_it_is_off_unless_asked_for(tmp_path: Path) -> None:
+    """Without the block there is no lock-step; an empty one takes one actor and defaults."""
+    assert load_run_options(run_file(tmp_path)).options.rollcast.lockstep is None
+    lockstep = load_run_options(run_file(tmp_path, lockstep={})).options.rollcast.lockstep
+    assert lockstep is not None
+    assert (lockstep.actors, lockstep.actor_names, lockstep.quota_steps) == (1, None, None)
+
+
+@pytest.mark.parametrize(
+    ("block", "said"),
+    [
+        ({"actors": 0}, "actors"),
+        ({"quota_steps": 0}, "quota_steps"),
+        ({"checkpoint_updates": 0}, "checkpoint_updates"),
+        ({"actors": 2, "actor_names": ["left"]}, "1 names for 2 actors"),
+        ({"actors": 2, "actor_names": ["left", "left"]}, "no two are the same"),
+        ({"actors": 1, "actor_names": [""]}, "printable"),
+        ({"actor": 2}, "did you mean 'actors'"),
+    ],
+)
+def test_what_makes_no_sense_is_an_error(tmp_path: Path, block: dict[str, Any], said: str) -> None:
+    """Each is refused where it was written, with what would do."""
+    with pytest.raises(UserError, match=said) as caught:
+        load_run_options(run_file(tmp_path, lockstep=block))
+    assert "rollcast.lockstep" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("behavior", "rollcast", "place"),
+    [
+        ({"threaded": True}, {}, "behaviors.CartPole.threaded"),
+        ({"trainer_type": "sac"}, {}, "behaviors.CartPole.trainer_type"),
+        ({}, {"device_ring_steps": 10**6}, "rollcast.device_ring_steps"),
+    ],
+)
+def test_what_cannot_be_repeated_is_refused_by_name(
+    tmp_path: Path, behavior: dict[str, Any], rollcast: dict[str, Any], place: str
+) -> None:
+    """The setting is named with its line and what to do; without lock-step it is no error."""
+    with pytest.raises(UserError, match=place) as caught:
+        load_run_options(run_file(tmp_path, behavior, lockstep={}, **rollcast))
+    assert "lock" in caught.value.message
+    load_run_options(run_file(tmp_path, behavior, **rollcast))
+
+
+def test_a_seed_that_is_drawn_is_told_of(tmp_path: Path) -> None:
+    """A run in lock-step without a seed repeats nothing but itself."""
+    path = run_file(tmp_path, lockstep={})
+    assert load_run_options(path).warnings == ()
+    (warning,) = load_run_options(path, cli={"env_settings.seed": -1}).warnings
+    assert "env_settings.seed" in warning
+
+
+def test_check_config_explains_it(tmp_path: Path) -> None:
+    """The notes say how many actors, what a round is, and what a restart goes on from; without lock-step there are none."""
+    output, errors = io.StringIO(), io.StringIO()
+    lockstep = {"actors": 2, "actor_names": ["left", "right"], "quota_steps": 64, "checkpoint_updates": 7}
+    check_config(run_file(tmp_path, lockstep=lockstep), output=output, errors=errors)
+    notes = errors.getvalue()
+    for part in ("2 actors (left, right)", "64 steps", "every 7 rounds", "checkpoint_seconds"):
+        assert part in notes
+    errors = io.StringIO()
+    check_config(run_file(tmp_path), output=output, errors=errors)
+    assert "lock-step" not in errors.getvalue()

@@ -64,7 +64,7 @@ def conflicts(options: RunOptions) -> Iterator[tuple[Path, str]]:
     """Yields what keeps a run in lock-step from being repeatable: the path of a setting, and what to do about it."""
     if options.rollcast.lockstep is None:
         return
-    named = [(("behaviors", name), settings) for name, settings in options.behaviors.items()]
+    named: list[tuple[Path, TrainerSettings]] = [(("behaviors", name), settings) for name, settings in options.behaviors.items()]
     if options.default_settings is not None:
         named.append((("default_settings",), options.default_settings))
     for path, settings in named:
@@ -78,18 +78,12 @@ def conflicts(options: RunOptions) -> Iterator[tuple[Path, str]]:
 
 def _of_behavior(path: Path, settings: TrainerSettings) -> Iterator[tuple[Path, str]]:
     if settings.threaded:
-        yield (
-            (*path, "threaded"),
-            "is true, so that updates would take what is there at the time; rollcast.lockstep takes turns: set it to "
-            "false, or remove rollcast.lockstep",
-        )
+        text = "is true, and rollcast.lockstep takes turns: set it to false, or remove rollcast.lockstep"
+        yield (*path, "threaded"), text
     if settings.trainer_type not in REPEATABLE_TRAINERS:
         known = ", ".join(sorted(REPEATABLE_TRAINERS))
-        yield (
-            (*path, "trainer_type"),
-            f"{settings.trainer_type} cannot be trained in lock-step; trainers that can: {known}. Take one of them, or "
-            "remove rollcast.lockstep",
-        )
+        text = f"{settings.trainer_type} cannot be trained in lock-step, only {known}: take one, or remove rollcast.lockstep"
+        yield (*path, "trainer_type"), text
 
 
 def cautions(options: RunOptions) -> Iterator[tuple[Path, str]]:
@@ -106,13 +100,12 @@ def explanation(options: RunOptions) -> list[str]:
     lockstep = options.rollcast.lockstep
     if lockstep is None:
         return []
-    quota = "as many steps as pass buffer_size" if lockstep.quota_steps is None else f"{lockstep.quota_steps} steps"
     names = "" if lockstep.actor_names is None else f" ({', '.join(lockstep.actor_names)})"
-    return [
-        f"lock-step: training waits for {lockstep.actors} actors{names}; in each round every agent takes {quota}, then one "
-        "update trains all of it",
-        f"lock-step: every {lockstep.checkpoint_updates} rounds the run is saved and all environments begin anew; a "
-        "restart goes on from there, and repeats what came after",
-        "lock-step: checkpoint_seconds, max_policy_lag and on_policy have no effect; torch works with deterministic "
-        "algorithms, and with one thread unless torch_threads says otherwise",
-    ]
+    quota = "as many steps as pass buffer_size" if lockstep.quota_steps is None else f"{lockstep.quota_steps} steps"
+    lines = (
+        f"training waits for {lockstep.actors} actors{names}; in each round every agent takes {quota}",
+        "one update trains all steps of a round; checkpoint_seconds, max_policy_lag and on_policy have no effect",
+        f"every {lockstep.checkpoint_updates} rounds the run is saved and all environments begin anew; a restart goes on there",
+        "torch works with deterministic algorithms, and with one thread unless torch_threads says otherwise",
+    )
+    return [f"lock-step: {line}" for line in lines]

@@ -15,8 +15,8 @@ from learner.ingest.ledger import Ledger
 from learner.networks.policy import PolicyNetwork
 from learner.observe.metrics import BehaviorMetrics, unobserved
 from learner.observe.stats import StatsReporter
+from learner.optimizers.reduce import Reduce, SingleLearner
 from learner.settings.service import ServiceSettings
-from learner.trainers.reduce import Reduce, SingleLearner
 
 if TYPE_CHECKING:
     from learner.trainers.base import Trainer

@@ -14,7 +14,7 @@ from torch import Tensor
 from learner.device.columns import observation_column
 from learner.networks.normalizer import RunningMoments, batch_moments
 from learner.networks.value import ActorCritic
-from learner.trainers.reduce import Reduce
+from learner.optimizers.reduce import Reduce
 
 log = structlog.get_logger(__name__)
 

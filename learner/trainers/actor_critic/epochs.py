@@ -14,9 +14,9 @@ from torch import Tensor
 from learner.device.batches import Minibatches
 from learner.device.columns import ACTION_MASK, CONTINUOUS_ACTION, DISCRETE_ACTION, LOG_PROB
 from learner.networks.value import ActorCritic
+from learner.optimizers.adam import FlatAdam
 from learner.trainers.actor_critic.experience import ADVANTAGE, RETURNS, Experience
 from learner.trainers.actor_critic.loss import Batch, Coefficients, Diagnostics, Loss
-from learner.trainers.adam import FlatAdam
 
 
 class EpochSums(NamedTuple):

@@ -22,9 +22,9 @@ from learner.device.columns import (
 )
 from learner.networks.distributions import branch_offsets
 from learner.networks.value import ActorCritic
+from learner.optimizers.reduce import Reduce
 from learner.rewards.signal_set import SignalSet
 from learner.trainers.actor_critic.loss import Ratio, log_probability
-from learner.trainers.reduce import Reduce
 from learner.trainers.transitions import TransitionReader
 
 ADVANTAGE = "advantage"

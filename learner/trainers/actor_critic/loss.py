@@ -54,16 +54,22 @@ class Coefficients:
     """The weights of the loss, at their present place in the schedule.
 
     Attributes:
-        epsilon: how far a ratio may move from 1 and still gain.
+        epsilon: how far a ratio may move from 1 and still gain; 0 in a loss that truncates ratios at ``rho_bar`` instead.
         beta: weight of the entropy.
         value: weight of the value loss.
-        ratio: whether each factor's ratio is clipped alone, or that of the whole action.
+        ratio: whether each factor has its own ratio, or the whole action one.
+        rho_bar: the largest weight that a ratio may give a step.
     """
 
     epsilon: float
     beta: float
     ratio: Ratio
     value: float = 0.5
+    rho_bar: float = 1.0
+
+    def is_limited(self, ratios: Tensor) -> Tensor:
+        """Returns where ratios are clipped or truncated, of their shape."""
+        return (ratios - 1.0).abs() > self.epsilon if self.epsilon else ratios > self.rho_bar
 
 
 class Diagnostics(NamedTuple):

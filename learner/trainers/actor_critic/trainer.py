@@ -20,6 +20,7 @@ from learner.networks.policy import PolicyNetwork
 from learner.networks.value import ActorCritic, build_critic
 from learner.observe.metrics import LossNumbers
 from learner.observe.throttle import Throttle
+from learner.optimizers.adam import FlatAdam
 from learner.rewards.signal_set import SignalSet
 from learner.rewards.signals import build_signals
 from learner.settings.hyperparameters import ActorCriticHyperparameters
@@ -27,7 +28,6 @@ from learner.trainers.actor_critic.agreement import Agreement, compare
 from learner.trainers.actor_critic.epochs import EpochSums, run_epochs
 from learner.trainers.actor_critic.experience import Experience, ExperienceMaker, Recorded, TargetRule
 from learner.trainers.actor_critic.loss import Coefficients, Loss
-from learner.trainers.adam import FlatAdam
 from learner.trainers.context import TrainerContext
 from learner.trainers.fit import require_fit
 from learner.trainers.normalization import ObservationStatistics
@@ -85,7 +85,7 @@ class ActorCriticTrainer(OnPolicyTrainer):
 
     @abstractmethod
     def _epsilon_at(self, step: int) -> float:
-        """Returns how far a ratio may move from 1; what is reported as clipped goes by it."""
+        """Returns how far a ratio may move from 1; 0 if the loss truncates ratios instead."""
 
     def create_policy(self, spec: BehaviorSpec) -> PolicyNetwork:
         """Makes the network that acts."""
@@ -175,7 +175,8 @@ class ActorCriticTrainer(OnPolicyTrainer):
             self.statistics.publish()
             return 0
         metrics.policy_lag.add(lags, self.mean_lag * plan.step_count)
-        self.stats_reporter.add_stat("Policy/Epsilon", coefficients.epsilon)
+        if coefficients.epsilon:
+            self.stats_reporter.add_stat("Policy/Epsilon", coefficients.epsilon)
         self.stats_reporter.add_stat("Policy/Beta", coefficients.beta)
         for name, value in self.signals.statistics().items():
             self.stats_reporter.add_stat(name, value)
@@ -247,7 +248,7 @@ class ActorCriticTrainer(OnPolicyTrainer):
                 self.optimizer.is_finite().double() * sums.losses.isfinite().all().double(),
                 *(sums.losses.double() / minibatches),
                 (ratio.exp() - 1.0 - ratio).double().mean(),
-                ((ratio.exp() - 1.0).abs() > coefficients.epsilon).double().mean(),
+                coefficients.is_limited(ratio.exp()).double().mean(),
                 self.optimizer.gradient_norm().double(),
                 experience.explained,
                 *experience.values,

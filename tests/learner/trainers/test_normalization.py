@@ -7,8 +7,8 @@ import pytest
 import structlog
 import torch
 
+from learner.optimizers.reduce import SingleLearner
 from learner.trainers.normalization import LOG_SECONDS, ObservationStatistics
-from learner.trainers.reduce import SingleLearner
 from tests.learner.trainers.started import feed, make
 from tests.learner.trainers.synthetic import SyntheticActor
 

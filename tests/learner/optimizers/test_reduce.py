@@ -7,8 +7,8 @@ from collections import Counter
 import torch
 from torch import Tensor
 
+from learner.optimizers.reduce import SingleLearner
 from learner.trainers.ppo.trainer import PPOTrainer
-from learner.trainers.reduce import SingleLearner
 from tests.learner.trainers.in_process import make_bench
 from tests.learner.trainers.synthetic import CONTINUOUS, SyntheticActor
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from learner.trainers.adam import FlatAdam
-from learner.trainers.reduce import SingleLearner
+from learner.optimizers.adam import FlatAdam
+from learner.optimizers.reduce import SingleLearner
 
 
 def make_network() -> nn.Sequential:

@@ -1,0 +1,1 @@
+"""How parameters descend: Adam over flat vectors, and where several learners meet."""

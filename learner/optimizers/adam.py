@@ -1,0 +1,150 @@
+"""One Adam over all parameters of a network, and the way back if an update went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.adam import adam
+
+from learner.optimizers.reduce import Reduce
+
+_BETA1, _BETA2 = 0.9, 0.999
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What an optimizer goes back to: ``[P]`` each, but for the number of steps."""
+
+    parameters: Tensor
+    first: Tensor
+    second: Tensor
+    steps: int
+
+
+class FlatAdam:
+    """Adam (Kingma and Ba 2015, arXiv:1412.6980) over all P parameters of a network, as one vector.
+
+    The parameters of the network become views of that vector, and their ``grad`` views of another, so that clipping and
+    the step itself are single operations, however many layers there are. Whoever computes gradients writes every one of
+    them before each step.
+
+    Args:
+        network: what is trained, on its device already.
+        learning_rate: the size of a step.
+        reduce: combines gradients over several learners.
+        epsilon: Adam's own.
+        max_grad_norm: longer gradients are cut to this norm; None cuts none.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        learning_rate: float,
+        reduce: Reduce,
+        *,
+        epsilon: float = 1e-8,
+        max_grad_norm: float | None = None,
+    ) -> None:
+        self.learning_rate = learning_rate
+        self._epsilon = epsilon
+        self._max_grad_norm = max_grad_norm
+        self._reduce = reduce
+        self._named = {name: value for name, value in network.named_parameters() if value.requires_grad}
+        self._parameters = list(self._named.values())
+        self._vector, self._gradient = _flatten(self._parameters)
+        self._first = torch.zeros_like(self._vector)
+        self._second = torch.zeros_like(self._vector)
+        self._step = torch.zeros((), device=self._vector.device)
+        self._norm: Tensor | None = None
+        self.steps = 0
+
+    def step(self) -> None:
+        """Descends once, along what lies in the ``grad`` of the parameters; under ``torch.no_grad``."""
+        self._reduce.gradients(self._gradient)
+        if self._max_grad_norm is not None:
+            self._norm = torch.linalg.vector_norm(self._gradient)
+            self._gradient.mul_((self._max_grad_norm / (self._norm + 1e-6)).clamp_(max=1.0))
+        adam(
+            [self._vector],
+            [self._gradient],
+            [self._first],
+            [self._second],
+            [],
+            [self._step],
+            fused=True,
+            amsgrad=False,
+            beta1=_BETA1,
+            beta2=_BETA2,
+            lr=self.learning_rate,
+            weight_decay=0.0,
+            eps=self._epsilon,
+            maximize=False,
+        )
+        self.steps += 1
+
+    def gradient_norm(self) -> Tensor:
+        """Returns a scalar on the device: the L2 norm of the last gradient, before it was clipped."""
+        return torch.linalg.vector_norm(self._gradient) if self._norm is None else self._norm
+
+    def is_finite(self) -> Tensor:
+        """Returns a scalar bool on the device: whether parameters and moments are finite.
+
+        A second moment that overflowed never comes back, and its parameter would stand still without a word.
+        """
+        return self._vector.isfinite().all() & self._first.isfinite().all() & self._second.isfinite().all()
+
+    def snapshot(self) -> Snapshot:
+        """Copies parameters and moments."""
+        return Snapshot(self._vector.clone(), self._first.clone(), self._second.clone(), self.steps)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Goes back to a snapshot."""
+        self._vector.copy_(snapshot.parameters)
+        self._first.copy_(snapshot.first)
+        self._second.copy_(snapshot.second)
+        self.steps = snapshot.steps
+        self._step.fill_(float(snapshot.steps))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the moments by parameter name, and the number of steps."""
+        return {"first": self._split(self._first), "second": self._split(self._second), "steps": self.steps}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over a saved state.
+
+        Raises:
+            ValueError: it is of another network.
+        """
+        for name, vector in (("first", self._first), ("second", self._second)):
+            saved: Mapping[str, Tensor] = state[name]
+            ours = {key: tuple(value.shape) for key, value in self._named.items()}
+            theirs = {key: tuple(value.shape) for key, value in saved.items()}
+            if ours != theirs:
+                raise ValueError(f"the optimizer's parameters are {ours}, those of the saved state {theirs}")
+            vector.copy_(torch.cat([saved[key].reshape(-1).to(vector.device) for key in self._named]))
+        self.steps = int(state["steps"])
+        self._step.fill_(float(self.steps))
+
+    def _split(self, vector: Tensor) -> dict[str, Tensor]:
+        parts = torch.split(vector, [parameter.numel() for parameter in self._parameters])
+        return {
+            name: part.reshape(parameter.shape).clone()
+            for (name, parameter), part in zip(self._named.items(), parts, strict=True)
+        }
+
+
+@torch.no_grad()
+def _flatten(parameters: list[nn.Parameter]) -> tuple[Tensor, Tensor]:
+    """Moves parameters into one vector ``[P]`` and their gradients into another, and leaves views in their places."""
+    vector = torch.cat([parameter.reshape(-1) for parameter in parameters])
+    gradient = torch.zeros_like(vector)
+    sizes = [parameter.numel() for parameter in parameters]
+    parts = zip(parameters, torch.split(vector, sizes), torch.split(gradient, sizes), strict=True)
+    for parameter, values, slopes in parts:
+        parameter.data = values.view(parameter.shape)
+        parameter.grad = slopes.view(parameter.shape)
+    return vector, gradient

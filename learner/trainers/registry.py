@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from learner.exits import ExitCode, UserError
+from learner.trainers.appo.trainer import APPOTrainer
 from learner.trainers.base import Trainer
 from learner.trainers.context import TrainerContext
+from learner.trainers.impala.trainer import IMPALATrainer
 from learner.trainers.ppo.trainer import PPOTrainer
 
-_TRAINERS: dict[str, type[Trainer]] = {"ppo": PPOTrainer}
+_TRAINERS: dict[str, type[Trainer]] = {"appo": APPOTrainer, "impala": IMPALATrainer, "ppo": PPOTrainer}
+
+
+def own_trainers() -> frozenset[str]:
+    """Returns the names of the trainers that come with Rollcast."""
+    return frozenset(_TRAINERS)
 
 
 def build(context: TrainerContext) -> Trainer:

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 import structlog
 from numpy.typing import NDArray
+from rollcast.chunks import Chunk
 from rollcast.enums import SegmentEnd
 from rollcast.specs import BehaviorSpec
 
@@ -181,6 +182,27 @@ class Recorder:
         """
         self._close_cut(np.flatnonzero(self._running.starts < self._steps), observations, masks, self._clock())
         self.flush()
+
+    def end_round(self, number: int, observations: Observations, masks: MaskArray | None) -> None:
+        """Ends all open segments, sends everything, and behind it the word that a round of lock-step is complete.
+
+        Args:
+            number: Of the round.
+            observations: What was seen last, [E, *shape] each.
+            masks: Allowed choices for them, or None.
+        """
+        self.cut(observations, masks)
+        link = self._link
+        link.books.seal(0)
+        link.send(
+            Chunk(
+                generation=self._generation or 0,
+                behavior_index=link.behavior_index,
+                team=link.team,
+                agents=self._agents,
+                lockstep_round=number,
+            )
+        )
 
     def flush(self) -> None:
         """Sends all closed segments and the episodes that ended with them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actor_client.envs.seeds import environment_seeds
+from actor_client.envs.seeds import checkpoint_seeds, environment_seeds
 
 
 def test_seeds_are_stable_and_differ() -> None:
@@ -20,3 +20,12 @@ def test_seeds_are_stable_and_differ() -> None:
     ]
     assert len(set(everything)) == len(everything)
     assert all(0 <= seed < 2**31 for seed in everything)
+
+
+def test_seeds_after_a_checkpoint_are_others() -> None:
+    """They follow from the checkpoint, too, and are none of those that environments start with."""
+    seeds = checkpoint_seeds(1, 2, 4, 50)
+
+    assert seeds == checkpoint_seeds(1, 2, 9, 50)[:4]
+    others = [environment_seeds(1, 2, 4, life=50), checkpoint_seeds(1, 2, 4, 0), checkpoint_seeds(1, 2, 4, 50, life=1)]
+    assert len({seed for group in (seeds, *others) for seed in group}) == 16

@@ -1,0 +1,106 @@
+"""Lock-step on the actor: rounds that begin when the learner says so, and end after a fixed number of steps."""
+
+from dataclasses import dataclass
+
+from rollcast.v1 import policy_pb2
+
+from actor_client.policy.actions import ActingPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What the learner asks of a behavior id.
+
+    Attributes:
+        number: Of the round, from 1; 0 = wait for one.
+        quota_steps: Steps that each agent takes in it.
+        version: The policy that acts.
+        checkpoint: The round after which the run was saved last; seeds follow from it.
+        resets: Environments begin anew before it.
+    """
+
+    number: int
+    quota_steps: int
+    version: int
+    checkpoint: int
+    resets: bool
+
+
+class Lockstep:
+    """Which round is played, and how far it is. Off until an assignment asks for a quota; then nothing is free.
+
+    Args:
+        behavior: The name, without a team.
+        team: The team.
+    """
+
+    def __init__(self, behavior: str, team: int) -> None:
+        self._behavior = behavior
+        self._team = team
+        self._assignment: policy_pb2.Assignment | None = None
+        self._asked: Round | None = None
+        self._is_playing = False
+        self._taken_steps = 0
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the run is in lock-step."""
+        return self._asked is not None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the next step is one of a round that has not begun."""
+        return self.is_on and not self._is_playing
+
+    @property
+    def checkpoint(self) -> int:
+        """What seeds of environments follow from; 0 before the first round."""
+        return 0 if self._asked is None else self._asked.checkpoint
+
+    def follow(self, assignment: policy_pb2.Assignment | None) -> None:
+        """Takes over an assignment: a newer one ends the round that is played, wherever it is."""
+        if assignment is self._assignment:
+            return
+        self._assignment = assignment
+        self._is_playing = False
+        self._asked = None if assignment is None else self._read(assignment)
+
+    def due(self, policy: ActingPolicy) -> Round | None:
+        """Returns the round that can begin with this policy now, if one waits for it."""
+        asked = self._asked
+        if asked is None or self._is_playing or not asked.number or asked.version != policy.version:
+            return None
+        return asked
+
+    def begin(self) -> None:
+        """The round that was due begins."""
+        self._is_playing = True
+        self._taken_steps = 0
+
+    def stepped(self) -> int:
+        """Counts a step of all agents; returns the number of the round if that was its last one, else 0."""
+        if self._asked is None or not self._is_playing:
+            return 0
+        self._taken_steps += 1
+        if self._taken_steps < self._asked.quota_steps:
+            return 0
+        number = self._asked.number
+        self._is_playing = False
+        self._asked = Round(0, self._asked.quota_steps, self._asked.version, self._asked.checkpoint, resets=False)
+        return number
+
+    def _read(self, assignment: policy_pb2.Assignment) -> Round | None:
+        if not assignment.lockstep_quota_steps:
+            return None
+        versions = [
+            part.lockstep_version
+            for part in assignment.behaviors
+            if (part.behavior, part.team) == (self._behavior, self._team)
+        ]
+        return Round(
+            number=assignment.lockstep_round if versions else 0,  # without its version there is no round for it
+            quota_steps=assignment.lockstep_quota_steps,
+            version=versions[0] if versions else 0,
+            checkpoint=assignment.lockstep_checkpoint,
+            resets=assignment.reset == policy_pb2.RESET_MODE_NOW,
+        )

@@ -5,6 +5,7 @@ acting policy. The stepping thread's calls are plain reads of attributes that th
 """
 
 import time
+from dataclasses import dataclass
 
 import structlog
 from rollcast import limits
@@ -30,6 +31,33 @@ PLACEHOLDER_SEQUENCE = 1 << 34
 MAX_TOO_LARGE = 20
 
 
+_PAUSES_ALL = frozenset(
+    {
+        trajectory_pb2.HOLD_REASON_PAUSED,
+        trajectory_pb2.HOLD_REASON_DRAINING,
+        trajectory_pb2.HOLD_REASON_LOCKSTEP,
+    }
+)
+"""Holds that keep an actor from any step; the others ask for no experience at present."""
+
+
+@dataclass(slots=True, eq=False)
+class Pin:
+    """A version that the stepping thread has asked for.
+
+    Attributes:
+        generation: Of the learner; 0 = the present one.
+        version: Of the policy.
+        policy: The policy, once it is here.
+        is_unavailable: It will never be: the newest one acts in its place.
+    """
+
+    generation: int
+    version: int
+    policy: ActingPolicy | None = None
+    is_unavailable: bool = False
+
+
 class Behavior:
     """What the connection knows of one behavior.
 
@@ -43,6 +71,7 @@ class Behavior:
         settings: How the learner wants segments.
         newest: The newest policy that was loaded in the present generation.
         policy_error: Why the newest version could not be used; empty if it could.
+        pin: A version that was asked for; None if none was.
         ports: One for each team.
     """
 
@@ -55,6 +84,7 @@ class Behavior:
         self.settings = session_pb2.DeclareBehaviorResponse()
         self.newest: ActingPolicy | None = None
         self.policy_error = ""
+        self.pin: Pin | None = None
         self.ports: tuple[BehaviorPort, ...] = ()
         self._pictures = frozenset(
             prefix + observation.name
@@ -155,6 +185,11 @@ class BehaviorPort:
         self.acting = (0, 0)
 
     @property
+    def behavior(self) -> str:
+        """Its name, without a team."""
+        return self._behavior.name
+
+    @property
     def behavior_index(self) -> int:
         """The learner's number of the behavior."""
         return self._behavior.index
@@ -251,6 +286,30 @@ class BehaviorPort:
             and hub.window.unacked_bytes < WINDOW_BYTES
             and self._next_books is None
         )
+
+    def may_act(self, policy: ActingPolicy) -> bool:
+        """Returns whether steps may be taken that are not recorded."""
+        hub, gate = self._hub, self._behavior.gate
+        return (
+            hub.flowing
+            and policy.generation == gate.generation
+            and hub.window.unacked_bytes < WINDOW_BYTES
+            and self._next_books is None
+            and not any(hold.reason in _PAUSES_ALL for hold in gate.holds)
+        )
+
+    def pinned(self, generation: int, version: int) -> ActingPolicy | None:
+        """Returns a version that need not be the newest one; None until it is here."""
+        behavior, newest = self._behavior, self._behavior.newest
+        for policy in (newest, self._acting):
+            if policy is not None and policy.version == version and generation in {0, policy.generation}:
+                return policy
+        pin = behavior.pin
+        if pin is None or (pin.generation, pin.version) != (generation, version):
+            behavior.pin = Pin(generation, version)
+            self._hub.call_soon(self._hub.pinned.set)
+            return None
+        return newest if pin.is_unavailable else pin.policy
 
     @property
     def missing(self) -> str:

@@ -53,6 +53,7 @@ class Hub:
         declared: Set when a declaration or its answer came.
         renew_now: Set when the learner shall hear at once.
         loadable: Set when a policy may be loaded: it came, or its behavior got a number.
+        pinned: Set when the stepping thread has asked for a version that is not the newest.
         assignment: What the learner asks the actor to do; None before the first opening.
         close_reason: Why the session is closed, for the learner.
         close_message: See close_reason.
@@ -86,6 +87,7 @@ class Hub:
         self.declared = asyncio.Event()
         self.renew_now = asyncio.Event()
         self.loadable = asyncio.Event()
+        self.pinned = asyncio.Event()
         self.closing = asyncio.Event()
         self.assignment: policy_pb2.Assignment | None = None
         self.close_reason: session_pb2.CloseReason.ValueType = session_pb2.CLOSE_REASON_DONE
@@ -158,7 +160,7 @@ class Hub:
             self._gates = {}
             for behavior in self.behaviors.values():
                 behavior.gate = Gate(run.generation)
-                behavior.newest = None
+                behavior.newest = behavior.pin = None
                 behavior.policy_error = ""
                 if opening is Opening.LOST:
                     behavior.index = -1

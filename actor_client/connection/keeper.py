@@ -16,6 +16,7 @@ from actor_client.connection.endpoint import CLOSE_SECONDS, Endpoint, call
 from actor_client.connection.hub import Hub
 from actor_client.connection.lease import Lease
 from actor_client.connection.manner import Manner
+from actor_client.connection.pins import Pins
 from actor_client.connection.session import Opening
 from actor_client.connection.tasks import first_of
 from actor_client.connection.uplink import Uplink
@@ -94,6 +95,7 @@ class Keeper:
             await first_of(
                 Uplink(hub, endpoint).run(),
                 Downlink(hub, endpoint, self._load, self._workers).run(),
+                Pins(hub, endpoint, self._load, self._workers).run(),
                 Lease(hub, endpoint, self._healthy).run(),
                 self._declarations.serve(endpoint),
                 self._flushed(),

@@ -42,6 +42,10 @@ class ActingPolicy(Protocol):
         """Grows by one with each completed update of one generation."""
         ...
 
+    def greedy(self) -> "ActingPolicy":
+        """Returns the same policy acting with the mode of its distribution; always the same object."""
+        ...
+
     def act(self, observations: Sequence[NDArray[Any]], masks: MaskArray | None, noise: Noise) -> Actions:
         """Returns actions for B agents.
 

@@ -1,5 +1,6 @@
 """Stop 13 of a step: a received policy turns observations into actions and log-probabilities."""
 
+import copy
 import hashlib
 from collections.abc import Sequence
 from typing import Any, Final, Self
@@ -57,6 +58,7 @@ class Policy:
             else gaussian_log_prob
         )
         self._deterministic = description.deterministic
+        self._greedy: Policy | None = None
         self._all_allowed = False
         normalized = self._probe()
         branches = spec.action.discrete_branches
@@ -86,6 +88,16 @@ class Policy:
             return cls(description, spec, graph)
         except BadGraph as error:
             raise PolicyUnusable(f"{name}: {error}") from error
+
+    def greedy(self) -> "Policy":
+        """Returns the same policy acting with the mode of its distribution; always the same object."""
+        if self._deterministic:
+            return self
+        if self._greedy is None:
+            greedy = copy.copy(self)  # which shares the graph: one thread uses both
+            vars(greedy).update(_deterministic=True, _greedy=greedy)
+            self._greedy = greedy
+        return self._greedy
 
     def act(self, observations: Sequence[NDArray[Any]], masks: MaskArray | None, noise: Noise) -> Actions:
         """Returns actions for B agents; all arrays are new.

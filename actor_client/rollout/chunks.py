@@ -105,7 +105,13 @@ class ChunkBuilder:
                 self._add_episodes(chunk, episodes.part(slice(sent, sent + fitting)))
                 sent += chunk.episodes
             yield chunk
-        while episodes is not None and sent < total:
+        if episodes is not None and sent < total:
+            yield from self.build_episodes(episodes.part(slice(sent, total)), generation=generation)
+
+    def build_episodes(self, episodes: EpisodeTable, *, generation: int) -> Iterator[Chunk]:
+        """Yields chunks that carry records of episodes alone, each within the limits."""
+        sent = 0
+        while sent < len(episodes):
             chunk = self._chunk(generation)
             fitting = max(1, self._fitting_episodes(episodes, self._budget_bytes))
             self._add_episodes(chunk, episodes.part(slice(sent, sent + fitting)))

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from rollcast.specs import BehaviorSpec
 from rollcast.trajectories import Chunk
+from rollcast.v1 import policy_pb2
 
 from actor_client.policy.actions import ActingPolicy
 
@@ -48,6 +49,11 @@ class StepBooks(Protocol):
 
 class BehaviorLink(Protocol):
     """One declared behavior."""
+
+    @property
+    def behavior(self) -> str:
+        """Its name, without a team."""
+        ...
 
     @property
     def behavior_index(self) -> int:
@@ -114,6 +120,20 @@ class BehaviorLink(Protocol):
         """
         ...
 
+    def may_act(self, policy: ActingPolicy) -> bool:
+        """Returns whether steps may be taken that are not recorded, as evaluations do: they need no credit.
+
+        False while the run is paused, the learner drains, or the policy is not of the present generation.
+        """
+        ...
+
+    def pinned(self, generation: int, version: int) -> ActingPolicy | None:
+        """Returns a version that need not be the newest one; None until it is here. The first call asks for it.
+
+        A version that the learner no longer holds is replaced by the newest one, and that is said.
+        """
+        ...
+
     @property
     def missing(self) -> str:
         """What `may_step` lacks, in a word of `actor_client.counts.WAIT_REASONS`."""
@@ -149,6 +169,11 @@ class Link(Protocol):
     @property
     def error(self) -> Exception | None:
         """The fatal error that ends the actor, if there is one."""
+        ...
+
+    @property
+    def assignment(self) -> policy_pb2.Assignment | None:
+        """What the learner asks for; None before it answered. Another object whenever it asks anew."""
         ...
 
     def declare(self, spec: BehaviorSpec, team: int, agents: int, timeout_seconds: float | None) -> BehaviorLink:

@@ -14,6 +14,9 @@ from actor_client.heartbeat import Heartbeat
 from actor_client.notices import Notices
 from actor_client.policy.actions import ActingPolicy
 from actor_client.policy.noise import Noise
+from actor_client.rollout.duty import Duties, Duty
+from actor_client.rollout.evaluation import OTHER_STREAM, evaluation_noise
+from actor_client.rollout.examiner import BatchExaminer
 from actor_client.rollout.form import BatchForm
 from actor_client.rollout.link import BehaviorLink, Link
 from actor_client.rollout.recorder import Recorder
@@ -105,6 +108,10 @@ class RolloutLoop:
         self._masks: MaskArray | None = None
         self._recorder: Recorder | None = None
         self._notices = Notices()
+        self._duties = Duties()
+        self._duty = Duty()
+        self._examiner: BatchExaminer | None = None
+        self._evaluations = 0
 
     @property
     def stats(self) -> RolloutStats:
@@ -128,16 +135,14 @@ class RolloutLoop:
             recorder = self._begin()
             while not self._link.stopping and not self._is_done():
                 self._follow_link(recorder)
-                if self._policy is None or not self._behavior.may_step(self._form.num_envs):
-                    self._wait(recorder)
-                    continue
                 try:
-                    self._step(self._policy, recorder)
+                    self._follow_assignment(recorder)
+                    self._advance(recorder)
                 except EnvironmentFailed as failure:
                     recorder.discard_open("env_error")
                     self._counts.episodes["env_error"] += self._form.num_envs
                     self._recover(failure, recorder)
-            recorder.cut(self._observations, self._masks)
+            self._end(recorder)
         except EnvironmentFailedTooOften:
             if self._recorder is not None:
                 self._recorder.flush()
@@ -168,6 +173,79 @@ class RolloutLoop:
         if policy is not None:
             recorder.swap(policy.generation, policy.version, self._observations, self._masks)
             self._policy = policy
+
+    def _follow_assignment(self, recorder: Recorder) -> None:
+        """Begins what the learner asks for anew, between two steps.
+
+        An evaluation begins with environments that are reset, and ends with them: no episode is partly of both. What
+        was recorded before it is sent.
+
+        Raises:
+            EnvironmentFailed: They could not be reset.
+        """
+        behavior = self._behavior
+        duty = self._duties.of(self._link.assignment, behavior.behavior, behavior.team)
+        if duty == self._duty:
+            return
+        before, self._duty = self._duty, duty
+        _log.info("assignment", behavior=behavior.behavior, **duty.words())
+        if not before.evaluates:
+            recorder.cut(self._observations, self._masks)
+        if duty.evaluates:
+            self._examine(duty)
+        elif before.evaluates:
+            self._stop_examining(recorder)
+
+    def _examine(self, duty: Duty) -> None:
+        """Begins an evaluation."""
+        link, form = self._link, self._form
+        noise = evaluation_noise(link.run_seed, link.actor_index, form.spec, form.num_envs)
+        self._examiner = BatchExaminer(duty, form.spec, self._behavior, form.num_envs, noise)
+        self._reset()
+        self._examiner.begin(self._seeds())
+
+    def _stop_examining(self, recorder: Recorder) -> None:
+        """Goes back to training, with episodes that begin now."""
+        if self._examiner is not None:
+            self._examiner.flush()
+        self._examiner = None
+        self._evaluations += 1
+        self._reset()
+        recorder.begin(self._seeds())
+
+    def _advance(self, recorder: Recorder) -> None:
+        """Takes one step, or waits.
+
+        Raises:
+            EnvironmentFailed: The environments did.
+        """
+        policy = self._policy
+        if self._examiner is not None:
+            self._examine_step(self._examiner, recorder)
+        elif policy is None or self._duty.idles or not self._behavior.may_step(self._form.num_envs):
+            self._wait(recorder)
+        else:
+            self._step(policy.greedy() if self._duty.deterministic else policy, recorder)
+
+    def _examine_step(self, examiner: BatchExaminer, recorder: Recorder) -> None:
+        actions = examiner.act(self._policy, self._observations, self._masks)
+        if actions is None:
+            self._wait(recorder)
+            return
+        result = self._batch.step(actions.environment_continuous, actions.discrete)
+        self._observations, self._masks = result.observations, self._batch.action_masks
+        examiner.record(result)
+        self._took(result)
+        if self._vector_steps % SAMPLE_EVERY_STEPS == 0:
+            self._report(self._timer.clock())
+
+    def _end(self, recorder: Recorder) -> None:
+        """Sends what there is: the actor is about to stop."""
+        if self._examiner is not None:
+            self._examiner.flush()
+            recorder.flush()
+        else:
+            recorder.cut(self._observations, self._masks)
 
     def _step(self, policy: ActingPolicy, recorder: Recorder) -> None:
         if self._vector_steps % SAMPLE_EVERY_STEPS == 0:
@@ -249,8 +327,10 @@ class RolloutLoop:
             except EnvironmentFailed as next_failure:
                 failure = next_failure
                 continue
-            if recorder is not None:
+            if recorder is not None and self._examiner is None:
                 recorder.begin(self._seeds())
+            elif self._examiner is not None:
+                self._examiner.begin(self._seeds())
             return
 
     def _pause(self) -> None:
@@ -281,8 +361,14 @@ class RolloutLoop:
         self._masks = self._batch.action_masks
 
     def _seeds(self) -> list[int]:
-        """Other seeds after each failure, so that a fault of one seed does not repeat for ever."""
-        return environment_seeds(self._link.run_seed, self._link.actor_index, self._form.num_envs, life=self._failures)
+        """Other seeds after each failure, so that a fault of one seed does not repeat for ever, and after evaluations.
+
+        Evaluations all begin with the same ones, so that what they measure differs by the policy alone.
+        """
+        life = self._failures + self._evaluations
+        if self._examiner is not None:
+            life = OTHER_STREAM + self._failures_in_row
+        return environment_seeds(self._link.run_seed, self._link.actor_index, self._form.num_envs, life=life)
 
     def _is_done(self) -> bool:
         limits = self._limits

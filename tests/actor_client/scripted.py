@@ -55,6 +55,8 @@ class ScriptedLearner:
         duplicates: chunks that came again.
         chunks: every chunk that was taken once.
         opened: every OpenSession request.
+        kept: messages of versions that can be asked for, by behavior and version.
+        asked_for: every GetPolicy request.
         peers: addresses from which uploads and subscriptions came.
     """
 
@@ -89,6 +91,8 @@ class ScriptedLearner:
         self.opened: list[session_pb2.OpenSessionRequest] = []
         self.declared: list[session_pb2.DeclareBehaviorRequest] = []
         self.subscriptions: list[policy_pb2.SubscribeRequest] = []
+        self.kept: dict[tuple[str, int], list[policy_pb2.GetPolicyResponse]] = {}
+        self.asked_for: list[policy_pb2.GetPolicyRequest] = []
         self.upload_peers: list[str] = []
         self.policy_peers: list[str] = []
         self.uploads: dict[str, asyncio.Queue[trajectory_pb2.UploadResponse | WireError]] = {}
@@ -236,6 +240,18 @@ class ScriptedLearner:
                     queue.put_nowait(message)
 
         self.run(put())
+
+    def keep(self, behavior: str, version: int, payload: bytes) -> None:
+        """Holds a version without broadcasting it."""
+        description = replace(
+            policy_description(behavior, 0, 0, 0),
+            behavior_index=self.indices[behavior],
+            generation=self.generation,
+            version=version,
+        )
+        header = describe_payload(description, payload).to_message()
+        messages = [policy_pb2.GetPolicyResponse(header=header)]
+        self.kept[behavior, version] = messages + [policy_pb2.GetPolicyResponse(frame=f) for f in frames(payload)]
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
         """Waits for something to become true."""

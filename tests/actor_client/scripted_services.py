@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 from google.protobuf.message import Message
-from rollcast.errors import SequenceGap, SessionExpired, SessionFenced, WireError, to_status
+from rollcast.errors import SequenceGap, SessionExpired, SessionFenced, VersionEvicted, WireError, to_status
 from rollcast.v1 import (
     policy_pb2,
     policy_pb2_grpc,
@@ -242,5 +242,10 @@ class Policies(policy_pb2_grpc.PolicyServiceServicer):
                 del learner.subscribers[session.session_id]
 
     async def GetPolicy(self, request: policy_pb2.GetPolicyRequest, context: Any) -> None:  # type: ignore[override]
-        """Is not scripted."""
-        await abort(context, WireError("not scripted", code=grpc.StatusCode.UNIMPLEMENTED))
+        """Sends what a test has kept, a version that is not the newest."""
+        learner = self._learner
+        learner.asked_for.append(request)
+        if (kept := learner.kept.get((request.behavior, request.version))) is None:
+            await abort(context, VersionEvicted(f"version {request.version} is not held"))
+        for message in kept or ():
+            await context.write(message)

@@ -27,6 +27,10 @@ class BarePolicy:
     version: int
     payload: bytes = b""
 
+    def greedy(self) -> BarePolicy:
+        """Has one way only."""
+        return self
+
     def act(self, observations: Sequence[NDArray[Any]], masks: NDArray[Any] | None, noise: Noise) -> Actions:
         """Cannot act."""
         raise NotImplementedError("this policy is only a number")

@@ -13,6 +13,7 @@ from rollcast.chunks import Chunk
 from rollcast.enums import SegmentEnd
 from rollcast.specs import BehaviorSpec
 from rollcast.trajectories import decode_chunk, encode_chunk, find_data_fault
+from rollcast.v1 import policy_pb2
 
 from actor_client.connection.books import Books
 from actor_client.policy.actions import ActingPolicy, Actions
@@ -45,6 +46,21 @@ class KeepingLink:
     chunks: list[Chunk] = field(default_factory=list)
     policies: list[ActingPolicy] = field(default_factory=list)
     allowed: Callable[[], bool] = lambda: True
+    acts: Callable[[], bool] = lambda: True
+    held: dict[int, ActingPolicy] = field(default_factory=dict)
+
+    @property
+    def behavior(self) -> str:
+        """The name that was declared."""
+        return self.spec.name
+
+    def may_act(self, policy: ActingPolicy) -> bool:
+        """What the test says."""
+        return self.acts()
+
+    def pinned(self, generation: int, version: int) -> ActingPolicy | None:
+        """What the test holds."""
+        return self.held.get(version)
 
     def begin_session(self) -> None:
         """Goes over to a new session with books at zero."""
@@ -94,6 +110,7 @@ class KeepingSession:
     error: Exception | None = None
     waits: int = 0
     on_wait: Callable[[], None] = lambda: None
+    assignment: policy_pb2.Assignment | None = None
 
     def declare(self, spec: BehaviorSpec, team: int, agents: int, timeout_seconds: float | None) -> BehaviorLink:
         """Answers with a link of its own."""
@@ -114,6 +131,12 @@ class RulePolicy:
     generation: int = 1
     rule: Callable[[Sequence[NDArray[Any]]], NDArray[Any]] | None = None
     acted: int = 0
+    modes: int = 0
+
+    def greedy(self) -> RulePolicy:
+        """Counts that it was asked for."""
+        self.modes += 1
+        return self
 
     def act(self, observations: Sequence[NDArray[Any]], masks: NDArray[np.uint8] | None, noise: Noise) -> Actions:
         """Applies the rule; without one everything is 0."""

@@ -21,6 +21,7 @@ class NullBehavior:
         chunks: in how many chunks.
     """
 
+    behavior = "Null"
     behavior_index = 0
     time_horizon = 64
     max_policy_lag = 4
@@ -55,6 +56,16 @@ class NullBehavior:
         del steps
         return True
 
+    def may_act(self, policy: ActingPolicy) -> bool:
+        """Always."""
+        del policy
+        return True
+
+    def pinned(self, generation: int, version: int) -> ActingPolicy | None:
+        """Never asked for."""
+        del generation, version
+        return None
+
     @property
     def missing(self) -> str:
         """What it would be said to lack."""
@@ -77,6 +88,7 @@ class NullLink:
     run_seed = 1
     actor_index = 0
     error = None
+    assignment = None
 
     def __init__(self, seconds: float) -> None:
         self.behavior = NullBehavior()

@@ -1,0 +1,234 @@
+"""Evaluation on the actor: which episodes count, and their records on the way to the learner.
+
+Only the records travel: no step of an evaluation is recorded, so it is in nobody's books and needs no credit.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import structlog
+from numpy.typing import NDArray
+from rollcast.enums import Purpose, SegmentEnd
+from rollcast.specs import BehaviorSpec
+
+from actor_client.notices import Notices
+from actor_client.policy.noise import Noise
+from actor_client.rollout.chunks import ChunkBuilder
+from actor_client.rollout.episodes import MAX_INFO_COLUMNS
+from actor_client.rollout.link import BehaviorLink
+
+WAIT_SECONDS: Final = 0.5
+"""Records wait no longer for company."""
+MOST_WAITING: Final = 256
+"""Nor do more of them."""
+OTHER_STREAM: Final = 2**32
+"""Added to numbers that seeds are made of: an evaluation has random numbers of its own, the same in each."""
+
+_LARGEST: Final = float(np.finfo(np.float32).max)
+_COLUMNS: Final = (
+    *(("agent", np.uint64), ("env", np.uint32), ("episode", np.uint64), ("return", np.float32)),
+    *(("group_return", np.float32), ("length", np.uint32), ("end", np.uint8), ("last_reward", np.float32)),
+    *(("last_group_reward", np.float32), ("first_version", np.uint64), ("last_version", np.uint64)),
+    *(("settings_revision", np.uint64), ("seed", np.uint64)),
+)
+"""Names and types as trajectory.proto has them, in the order of `PlayedEpisode`."""
+_COLUMN_BYTES: Final = sum(np.dtype(kind).itemsize for _, kind in _COLUMNS) + 8 + 1
+
+_log = structlog.get_logger(__name__)
+
+
+class PlayedEpisode(NamedTuple):
+    """What one episode came to; `infos` are numbers that the environment reported at its end."""
+
+    agent: int
+    env: int
+    episode: int
+    total: float
+    group_total: float
+    length: int
+    end: SegmentEnd
+    last_reward: float
+    last_group_reward: float
+    first_version: int
+    last_version: int
+    settings_revision: int
+    seed: int
+    infos: Mapping[str, float]
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the learner can take it."""
+        return abs(self.total) <= _LARGEST and abs(self.group_total) <= _LARGEST and abs(self.last_reward) <= _LARGEST
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedEpisodes:
+    """Records for `ChunkBuilder`, at least one.
+
+    Attributes:
+        episodes: The records.
+        assignment: That asked for them.
+        grouped: Whether the behavior has groups.
+    """
+
+    episodes: Sequence[PlayedEpisode]
+    assignment: int
+    grouped: bool
+
+    def __len__(self) -> int:
+        return len(self.episodes)
+
+    @property
+    def info_names(self) -> list[str]:
+        """Names of the numbers that become columns."""
+        return sorted({name for episode in self.episodes for name in episode.infos})[:MAX_INFO_COLUMNS]
+
+    @property
+    def column_bytes(self) -> int:
+        """Of the columns that every record has, one row."""
+        return _COLUMN_BYTES
+
+    def part(self, rows: slice) -> "PlayedEpisodes":
+        """Returns some of the records."""
+        return PlayedEpisodes(self.episodes[rows], self.assignment, self.grouped)
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Returns the EPISODE columns."""
+        values = zip(*(episode[:-1] for episode in self.episodes), strict=True)
+        columns: dict[str, NDArray[Any]] = {
+            f"episode/{name}": np.array(row, kind) for (name, kind), row in zip(_COLUMNS, values, strict=True)
+        }
+        if not (self.grouped or columns["episode/group_return"].any()):
+            del columns["episode/group_return"], columns["episode/last_group_reward"]
+        columns["episode/assignment"] = np.full(len(self), self.assignment, np.uint64)
+        columns["episode/purpose"] = np.full(len(self), Purpose.EVALUATE, np.uint8)
+        with np.errstate(over="ignore"):  # beyond float32 is infinite, and infos may be that
+            for name in self.info_names:
+                numbers = [episode.infos.get(name, np.nan) for episode in self.episodes]
+                columns[f"info/{name}"] = np.array(numbers, np.float32)
+        return columns
+
+
+class Quota:
+    """Chooses which episodes count: the first ones to *begin*.
+
+    The first ones to end would be the short ones among those that run at the same time, and the mean would be theirs.
+    How long an episode will be is not known when it begins.
+
+    Args:
+        episodes: How many; 0 = all.
+    """
+
+    __slots__ = ("_begun", "_ended", "_episodes")
+
+    def __init__(self, episodes: int) -> None:
+        self._episodes = episodes
+        self._begun = 0
+        self._ended = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all that count have ended."""
+        return 0 < self._episodes <= self._ended
+
+    def begin(self) -> bool:
+        """An episode begins; returns whether it counts."""
+        counts = not self._episodes or self._begun < self._episodes
+        self._begun += counts
+        return counts
+
+    def end(self) -> None:
+        """An episode that counts has ended."""
+        self._ended += 1
+
+    def lose(self, episodes: int = 1) -> None:
+        """So many that counted will never end, or cannot be reported: others take their place."""
+        self._begun -= episodes
+
+
+class EpisodeSender:
+    """Sends records of episodes, a few at once.
+
+    Args:
+        spec: Of the behavior.
+        link: Where they go.
+        assignment: That asked for them.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self, spec: BehaviorSpec, link: BehaviorLink, assignment: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._spec = spec
+        self._link = link
+        self._assignment = assignment
+        self._clock = clock
+        self._waiting: list[PlayedEpisode] = []
+        self._since_seconds = 0.0
+
+    def add(self, episode: PlayedEpisode) -> None:
+        """Takes over a record."""
+        if not self._waiting:
+            self._since_seconds = self._clock()
+        self._waiting.append(episode)
+
+    def forget(self) -> None:
+        """Gives up what waits: it is of another start of the learner."""
+        self._waiting.clear()
+
+    def poll(self, generation: int, agents: int) -> None:
+        """Sends what is enough, or waits long enough."""
+        waiting = self._waiting
+        if waiting and (len(waiting) >= MOST_WAITING or self._clock() - self._since_seconds >= WAIT_SECONDS):
+            self.flush(generation, agents)
+
+    def flush(self, generation: int, agents: int) -> None:
+        """Sends everything that waits.
+
+        Args:
+            generation: Of the policy that acted.
+            agents: How many act.
+        """
+        if not self._waiting:
+            return
+        episodes, self._waiting = self._waiting, []
+        link = self._link
+        builder = ChunkBuilder(
+            self._spec,
+            link.limits,
+            agents=agents,
+            behavior_index=link.behavior_index,
+            team=link.team,
+            row_bytes=1,
+            masked=False,
+        )
+        records = PlayedEpisodes(episodes, self._assignment, self._spec.grouped)
+        for chunk in builder.build_episodes(records, generation=generation):
+            link.books.seal(0)
+            link.send(chunk)
+
+
+class UnusableEpisodes:
+    """Says now and then that the return of an episode is no number, so that another one is played in its place."""
+
+    def __init__(self) -> None:
+        self._notices = Notices()
+
+    def note(self) -> None:
+        """One more."""
+        if (left_out := self._notices.due("episode_not_finite")) is not None:
+            _log.warning("episode_not_finite", consequence="another one is played for it", left_out=left_out)
+
+
+def evaluation_noise(run_seed: int, actor_index: int, spec: BehaviorSpec, agents: int) -> Noise:
+    """Returns random numbers for one evaluation: what training draws afterwards does not depend on it."""
+    return Noise(
+        run_seed,
+        OTHER_STREAM + actor_index,
+        agents=agents,
+        continuous_size=spec.action.continuous_size,
+        logits_size=spec.action.mask_size,
+    )

@@ -1,0 +1,159 @@
+"""An evaluation in environments that are stepped together."""
+
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from rollcast.enums import SegmentEnd
+from rollcast.specs import BehaviorSpec
+
+from actor_client.envs.base import MaskArray, Observations, StepResult
+from actor_client.policy.actions import ActingPolicy, Actions
+from actor_client.policy.noise import Noise
+from actor_client.rollout.duty import Duty
+from actor_client.rollout.evaluation import EpisodeSender, PlayedEpisode, Quota, UnusableEpisodes
+from actor_client.rollout.link import BehaviorLink
+
+
+class BatchExaminer:
+    """Plays one evaluation in E environments, with one policy from its first episode to its last.
+
+    Args:
+        duty: What is asked for.
+        spec: Of the behavior.
+        link: Where records go.
+        agents: E.
+        noise: Random numbers of this evaluation.
+        clock: Monotonic seconds.
+
+    Attributes:
+        duty: The same.
+        policy: What acts; None before it was chosen. Without a limit of episodes it follows the newest one.
+    """
+
+    def __init__(
+        self,
+        duty: Duty,
+        spec: BehaviorSpec,
+        link: BehaviorLink,
+        agents: int,
+        noise: Noise,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.duty = duty
+        self.policy: ActingPolicy | None = None
+        self._link = link
+        self._noise = noise
+        self._agents = agents
+        self._quota = Quota(duty.episodes)
+        self._sender = EpisodeSender(spec, link, duty.assignment, clock)
+        self._unusable = UnusableEpisodes()
+        self._counts = np.zeros(agents, np.bool_)
+        self._returns = np.zeros(agents, np.float64)
+        self._lengths = np.zeros(agents, np.int64)
+        self._first_versions = np.zeros(agents, np.int64)
+        self._numbers = np.zeros(agents, np.int64)
+        self._seeds: Sequence[int] = [0] * agents
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all its episodes were played."""
+        return self._quota.is_done
+
+    def begin(self, seeds: Sequence[int]) -> None:
+        """All environments begin anew; what had begun and not ended is played again.
+
+        Args:
+            seeds: Of the environments, E entries.
+        """
+        self._quota.lose(int(self._counts.sum()))
+        self._seeds = list(seeds)
+        for env in range(self._agents):
+            self._begin(env)
+
+    def act(self, newest: ActingPolicy | None, observations: Observations, masks: MaskArray | None) -> Actions | None:
+        """Returns actions for all environments; None while there is nothing to do, or it must wait.
+
+        Args:
+            newest: The newest policy; None before the first.
+            observations: What the environments show, [E, *shape] each.
+            masks: Allowed choices, uint8 [E, sum of branches], or None.
+
+        Raises:
+            PolicyUnusable: The policy failed.
+        """
+        self._choose(newest)
+        policy = self.policy
+        if policy is None or self.is_done or not self._link.may_act(policy):
+            return None
+        return policy.act(observations, masks, self._noise)
+
+    def _choose(self, newest: ActingPolicy | None) -> None:
+        """Chooses what acts; another start of the learner begins the evaluation anew, with episodes to come."""
+        duty = self.duty
+        if newest is None:
+            return
+        if self.policy is not None and self.policy.generation != newest.generation:
+            self._counts[:] = False
+            self._sender.forget()
+            self._quota, self.policy = Quota(duty.episodes), None
+        if self.policy is not None and (duty.episodes or self.policy.version == newest.version):
+            return
+        chosen = self._link.pinned(duty.generation, duty.version) if duty.version else newest
+        if chosen is not None:
+            self.policy = chosen.greedy() if duty.deterministic else chosen
+            self._first_versions[self._lengths == 0] = chosen.version
+
+    def record(self, result: StepResult) -> None:
+        """Takes one step of all environments into account, and sends what is due."""
+        policy = self.policy
+        if policy is None:
+            return
+        taken = True if result.ignored is None else ~result.ignored
+        np.add(self._returns, result.rewards, out=self._returns, where=taken)
+        self._lengths += taken
+        for place, env in enumerate(result.ended):
+            self._end(env, result, place, policy.version)
+        if self.is_done:
+            self._sender.flush(policy.generation, self._agents)
+        else:
+            self._sender.poll(policy.generation, self._agents)
+
+    def flush(self) -> None:
+        """Sends all records."""
+        if self.policy is not None:
+            self._sender.flush(self.policy.generation, self._agents)
+
+    def _begin(self, env: int) -> None:
+        self._counts[env] = self._quota.begin()
+        self._returns[env] = 0.0
+        self._lengths[env] = 0
+        self._numbers[env] += 1
+        self._first_versions[env] = 0 if self.policy is None else self.policy.version
+
+    def _end(self, env: int, result: StepResult, place: int, version: int) -> None:
+        episode = PlayedEpisode(
+            agent=env,
+            env=env,
+            episode=int(self._numbers[env]),
+            total=float(self._returns[env]),
+            group_total=0.0,
+            length=int(self._lengths[env]),
+            end=SegmentEnd(int(result.ends[place])),
+            last_reward=float(result.rewards[env]),
+            last_group_reward=0.0,
+            first_version=int(self._first_versions[env]),
+            last_version=version,
+            settings_revision=0,
+            seed=int(self._seeds[env]),
+            infos=result.infos[place],
+        )
+        if self._counts[env] and episode.is_finite:
+            self._quota.end()
+            self._sender.add(episode)
+        elif self._counts[env]:
+            self._quota.lose()
+            self._unusable.note()
+        self._counts[env] = False
+        self._begin(env)

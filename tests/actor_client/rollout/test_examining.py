@@ -1,0 +1,259 @@
+"""Evaluation in the loop: whole episodes of one policy, records alone, nothing in the books, and back to training."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+from rollcast.chunks import Chunk
+from rollcast.enums import AssignmentRole, Purpose
+from rollcast.v1 import policy_pb2
+from structlog.testing import capture_logs
+
+from actor_client.envs.scalar import ScalarBatch
+from actor_client.rollout.evaluation import Quota
+from actor_client.rollout.loop import LoopLimits, RolloutLoop
+from tests.actor_client.envs import toys
+from tests.actor_client.rollout.harness import KeepingLink, KeepingSession, RulePolicy, pieces
+
+
+def evaluate(episodes: int = 0, **part: object) -> policy_pb2.Assignment:
+    """Asks for an evaluation."""
+    entry = {"behavior": "Toy", "team": 1, "role": AssignmentRole.LEARN, "purpose": Purpose.EVALUATE, **part}
+    return policy_pb2.Assignment(id=1, episodes=episodes, behaviors=[policy_pb2.BehaviorAssignment(**entry)])  # type: ignore[arg-type]
+
+
+class Stage:
+    """A loop over toys whose assignment a test changes while it runs.
+
+    Args:
+        environments: The first batch.
+        others: What a remake takes.
+        script: Called before each step and in each wait.
+        steps: After so many the loop ends.
+    """
+
+    def __init__(
+        self,
+        *environments: toys.Toy,
+        script: Callable[[Stage], None],
+        steps: int = 200,
+        others: tuple[toys.Toy, ...] = (),
+        length: int = 100,
+    ) -> None:
+        waiting = [list(environments), list(others)]
+        self.environments = environments
+        batch = ScalarBatch(waiting.pop(0), "Toy")
+        self.link = KeepingLink(batch.spec, time_horizon=length)
+        self.policy = RulePolicy(batch.spec)
+        self.link.policies.append(self.policy)
+        self.session = KeepingSession()
+        self._script = script
+        self.link.allowed = self.link.acts = self._look
+        self.session.on_wait = lambda: script(self)
+        limits = LoopLimits(max_steps=steps, remake_pause_seconds=0.0)
+        self.loop = RolloutLoop(
+            lambda: ScalarBatch(waiting.pop(0), "Toy"), batch, self.session, self.link, limits=limits
+        )
+
+    def _look(self) -> bool:
+        self._script(self)
+        return True
+
+    @property
+    def steps(self) -> int:
+        """Of all environments."""
+        return self.loop.stats.steps
+
+    def evaluations(self) -> list[Chunk]:
+        """The chunks of evaluations."""
+        return [chunk for chunk in self.link.chunks if "episode/purpose" in chunk.columns]
+
+    def records(self, name: str) -> list[float]:
+        """A column of the records of evaluations."""
+        return [value for chunk in self.evaluations() for value in chunk.columns[f"episode/{name}"].tolist()]
+
+
+def once(stage: Stage, step: int, assignment: policy_pb2.Assignment) -> None:
+    """Gives an assignment from a step on, until there is another one."""
+    if stage.session.assignment is None and stage.steps >= step:
+        stage.session.assignment = assignment
+
+
+def stop_in_wait(stage: Stage, waits: int = 3) -> None:
+    """Ends the loop once it waits for the next assignment."""
+    stage.session.stopping = stage.session.waits >= waits
+
+
+def test_an_evaluation_sends_whole_episodes_and_no_step() -> None:
+    """Open segments are cut and sent, environments begin anew, records come with purpose and number, then it waits."""
+
+    def script(stage: Stage) -> None:
+        once(stage, 7, evaluate(3))
+        stop_in_wait(stage)
+
+    stage = Stage(toys.Toy(length=5), script=script)
+    stage.loop.run()
+
+    assert [len(piece) for piece in pieces(stage.link.chunks)] == [5, 3]
+    assert stage.environments[0].steps == 8 + 3 * 5  # the loop looks at its assignment one step later
+    assert [chunk.segments for chunk in stage.evaluations()] == [0]
+    assert (stage.records("length"), stage.records("return")) == ([5, 5, 5], [5.0, 5.0, 5.0])
+    assert set(stage.records("purpose")) == {Purpose.EVALUATE}
+    assert set(stage.records("assignment")) == {1}
+    books = stage.link.books.view()
+    assert (books.produced, books.unacked, books.balanced) == (8, 8, True)
+
+
+def test_the_first_episodes_to_begin_count_and_not_the_first_to_end() -> None:
+    """With one short and two long environments, three episodes are one of each: the short ones get no more."""
+    environments = (toys.Toy(length=2), toys.Toy(length=20), toys.Toy(length=20))
+
+    def script(stage: Stage) -> None:
+        once(stage, 0, evaluate(3))
+        stop_in_wait(stage)
+
+    stage = Stage(*environments, script=script)
+    stage.loop.run()
+    assert sorted(stage.records("length")) == [2, 20, 20]
+
+
+def test_one_policy_plays_the_evaluation_while_newer_ones_come() -> None:
+    """A version that arrives meanwhile acts in training afterwards, and in no episode of the evaluation."""
+
+    def script(stage: Stage) -> None:
+        once(stage, 0, evaluate(2))
+        if stage.steps == 4:
+            stage.link.policies.append(dataclasses.replace(stage.policy, version=1))
+        if stage.session.waits:
+            stage.session.assignment = policy_pb2.Assignment(id=2)
+
+    stage = Stage(toys.Toy(length=5), script=script, steps=30)
+    stage.loop.run()
+    assert (stage.records("first_version"), stage.records("last_version")) == ([0, 0], [0, 0])
+    assert {version for piece in pieces(stage.link.chunks)[1:] for version in piece.versions} == {1}
+
+
+def test_a_pinned_version_acts_in_its_mode() -> None:
+    """It waits for the version, asks for its mode, and says in the records which version played."""
+    pinned: list[RulePolicy] = []
+
+    def script(stage: Stage) -> None:
+        once(stage, 3, evaluate(1, version=40, deterministic=True))
+        if stage.session.waits == 2 and not pinned:
+            pinned.append(dataclasses.replace(stage.policy, version=40, modes=0))
+            stage.link.held[40] = pinned[0]
+        stop_in_wait(stage, 5)
+
+    stage = Stage(toys.Toy(length=5), script=script)
+    stage.loop.run()
+    assert (stage.records("first_version"), stage.records("last_version")) == ([40], [40])
+    assert (pinned[0].modes, stage.policy.modes) == (1, 0)
+
+
+def test_training_goes_on_with_new_episodes_and_other_seeds() -> None:
+    """No episode is partly of both: the one that was cut is never reported, the next ones begin with their own seeds."""
+
+    def script(stage: Stage) -> None:
+        once(stage, 7, evaluate(1))
+        if stage.session.waits:
+            stage.session.assignment = policy_pb2.Assignment(id=2)
+
+    stage = Stage(toys.Toy(length=5), script=script, steps=8 + 5 + 10)
+    stage.loop.run()
+    seeds = [seed for seed in stage.environments[0].seeds if seed is not None]
+    assert len(seeds) == len(set(seeds)) == 3
+    trained = [chunk for chunk in stage.link.chunks if chunk.episodes and chunk not in stage.evaluations()]
+    assert [length for chunk in trained for length in chunk.columns["episode/length"].tolist()] == [5, 5, 5]
+    assert [piece.first_step for piece in pieces(stage.link.chunks)] == [0, 0, 0, 0]
+
+
+def test_two_evaluations_begin_with_the_same_seeds() -> None:
+    """What they measure differs by the policy, not by the starts."""
+
+    def script(stage: Stage) -> None:
+        once(stage, 0, evaluate(1))
+        if stage.session.waits == 1 and stage.session.assignment is not None:
+            again = evaluate(1)
+            again.id = 2
+            stage.session.assignment = again
+        stop_in_wait(stage, 4)
+
+    stage = Stage(toys.Toy(length=5), script=script)
+    stage.loop.run()
+    first, *others = [seed for seed in stage.environments[0].seeds if seed is not None]
+    assert len(others) == 2
+    assert others[0] == others[1] != first
+    assert stage.records("assignment") == [1, 2]
+
+
+def test_an_idle_behavior_waits_and_goes_on_where_it_was() -> None:
+    """Open segments are sent, nothing is stepped, and the episode goes on afterwards."""
+
+    def script(stage: Stage) -> None:
+        once(stage, 3, evaluate(role=AssignmentRole.IDLE))
+        if stage.session.waits == 4:
+            stage.session.assignment = policy_pb2.Assignment(id=2)
+
+    stage = Stage(toys.Toy(length=10), script=script, steps=10)
+    stage.loop.run()
+    assert [len(piece) for piece in pieces(stage.link.chunks)] == [4, 6]
+    assert [piece.first_step for piece in pieces(stage.link.chunks)] == [0, 4]
+
+
+def test_a_failing_environment_costs_its_episode_and_not_the_evaluation() -> None:
+    """What had ended counts; what ran is played again in the environments that are made anew."""
+
+    def script(stage: Stage) -> None:
+        once(stage, 0, evaluate(3))
+        stop_in_wait(stage, 5)
+
+    stage = Stage(toys.Toy(length=5, step_fails=(9,)), others=(toys.Toy(length=5),), script=script)
+    with capture_logs():
+        stage.loop.run()
+    assert stage.records("length") == [5, 5, 5]
+
+
+def test_an_episode_without_a_finite_return_is_played_again() -> None:
+    """The record could not be sent; another episode takes its place."""
+
+    class Once(toys.Toy):
+        """Its first evaluated episode has a reward that is no number."""
+
+        def step(self, action: object) -> object:  # type: ignore[override]
+            shown, reward, *rest = super().step(action)
+            return shown, (np.nan if self.steps == 3 else reward), *rest
+
+    def script(stage: Stage) -> None:
+        once(stage, 0, evaluate(2))
+        stop_in_wait(stage, 3)
+
+    stage = Stage(Once(length=5), script=script)
+    with capture_logs() as logs:
+        stage.loop.run()
+    assert len(stage.records("return")) == 2
+    assert "episode_not_finite" in {line["event"] for line in logs}
+
+
+def test_another_start_of_the_learner_begins_the_evaluation_anew() -> None:
+    """Records of two generations never make one evaluation."""
+
+    def script(stage: Stage) -> None:
+        once(stage, 0, evaluate(2))
+        if stage.steps == 7:
+            stage.link.policies.append(dataclasses.replace(stage.policy, generation=2))
+        stop_in_wait(stage, 3)
+
+    stage = Stage(toys.Toy(length=5), script=script)
+    stage.loop.run()
+    assert [chunk.generation for chunk in stage.evaluations() for _ in range(chunk.episodes)].count(2) == 2
+
+
+def test_a_quota_without_a_limit_is_never_done() -> None:
+    """An actor that acts for good reports every episode."""
+    quota = Quota(0)
+    for _ in range(1000):
+        assert quota.begin()
+        quota.end()
+    assert not quota.is_done

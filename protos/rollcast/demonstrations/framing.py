@@ -39,10 +39,12 @@ class Record(NamedTuple):
 
     Attributes:
         position: the byte at which it begins.
+        size_bytes: of the whole record.
         pair: what was seen and done.
     """
 
     position: int
+    size_bytes: int
     pair: AgentInfoActionPairProto
 
 
@@ -98,7 +100,8 @@ class DemonstrationFile:
                     "again, or record again",
                     position,
                 )
-            yield Record(position, self._message(AgentInfoActionPairProto, f"record {count}"))
+            pair = self._message(AgentInfoActionPairProto, f"record {count}")
+            yield Record(position, self._position() - position, pair)
             count += 1
 
     def _head(self) -> DemonstrationMetaProto:
@@ -107,7 +110,9 @@ class DemonstrationFile:
         length = self._length("the head")
         if length >= HEAD_BYTES or self._size < BRAIN_POSITION:
             raise BadDemonstration(
-                self.path, f"this is no demonstration: its head would have {length} bytes of {HEAD_BYTES - 1} at most", 0
+                self.path,
+                f"this is no demonstration: its head would have {length} bytes of {HEAD_BYTES - 1} at most",
+                0,
             )
         meta = self._parsed(DemonstrationMetaProto, self._stream.read(length), "the head", 0)
         if meta.api_version not in API_VERSIONS:
@@ -128,7 +133,9 @@ class DemonstrationFile:
                 position,
             )
         if length > MAX_RECORD_BYTES:
-            raise BadDemonstration(self.path, f"{what} has {length} bytes; {MAX_RECORD_BYTES} are read at most", position)
+            raise BadDemonstration(
+                self.path, f"{what} has {length} bytes; {MAX_RECORD_BYTES} are read at most", position
+            )
         return self._parsed(kind, self._stream.read(length), what, position)
 
     def _length(self, what: str) -> int:
@@ -137,7 +144,9 @@ class DemonstrationFile:
         for place in range(_MAX_LENGTH_BYTES):
             byte = self._stream.read(1)
             if not byte:
-                raise BadDemonstration(self.path, f"the file ends where {what} should begin: it was cut short", position)
+                raise BadDemonstration(
+                    self.path, f"the file ends where {what} should begin: it was cut short", position
+                )
             found |= (byte[0] & 0x7F) << (7 * place)
             if not byte[0] & 0x80:
                 return found
@@ -180,7 +189,9 @@ def head(name: str, records: int, episodes: int, mean_return: float) -> bytes:
         episodes: that ended.
         mean_return: of those.
     """
-    plain = "".join(character for character in name if character.isascii() and (character.isalnum() or character in "-_"))
+    plain = "".join(
+        character for character in name if character.isascii() and (character.isalnum() or character in "-_")
+    )
     meta = DemonstrationMetaProto(
         api_version=API_VERSIONS[-1],
         demonstration_name=plain[:MAX_NAME_CHARACTERS],

@@ -1,0 +1,47 @@
+"""The actions of a demonstration's records, checked."""
+
+from communicator_objects.agent_pb2 import AgentActionProto
+
+from rollcast.demonstrations.sensors import LARGEST
+from rollcast.specs import ActionSpec
+
+
+class BadAction(Exception):  # noqa: N818 - what came is bad, not what was done with it
+    """A record's action cannot be used; the text says why."""
+
+
+def read_action(told: AgentActionProto, ours: ActionSpec, *, may_lack: bool) -> list[float]:
+    """Returns whether a record has an action (1 or 0), then its axes and its choices, [1 + n + b].
+
+    Files of before API version 1.3 have axes and choices in one field.
+
+    Args:
+        told: the record's action.
+        ours: what the run's behavior does.
+        may_lack: the record ends an episode, so that nothing is done.
+
+    Raises:
+        BadAction: it is none of the behavior's.
+    """
+    size = ours.continuous_size
+    axes: list[float] = list(told.continuous_actions)
+    choices: list[float] = list(told.discrete_actions)
+    if not axes and not choices:
+        old = list(told.vector_actions_deprecated)
+        axes, choices = old[:size], old[size:]
+    if not axes and not choices:
+        if may_lack:
+            return [0.0] * (1 + ours.factors)
+        raise BadAction("it has no action")
+    if (len(axes), len(choices)) != (size, len(ours.discrete_branches)):
+        raise BadAction(
+            f"it has {len(axes)} continuous and {len(choices)} discrete actions; the run's behavior has {size} and "
+            f"{len(ours.discrete_branches)}"
+        )
+    for axis, value in enumerate(axes):
+        if not abs(value) <= LARGEST:  # true of NaN, too
+            raise BadAction(f"continuous action {axis} is {value}; finite values up to {LARGEST:g} are read")
+    for branch, (value, count) in enumerate(zip(choices, ours.discrete_branches, strict=True)):
+        if not 0 <= value < count or value != int(value):
+            raise BadAction(f"discrete action {branch} is {value}; it must be a whole number below {count}")
+    return [1.0, *axes, *choices]

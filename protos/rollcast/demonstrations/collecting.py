@@ -1,0 +1,218 @@
+"""The records of one demonstration file as arrays."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rollcast.demonstrations.actions import BadAction, read_action
+from rollcast.demonstrations.alignment import Records, Steps, align
+from rollcast.demonstrations.faults import BadDemonstration
+from rollcast.demonstrations.framing import Record
+from rollcast.demonstrations.sensors import LARGEST, DemonstrationSensor
+from rollcast.demonstrations.units import ActionUnits
+from rollcast.limits import MIB
+from rollcast.specs import BehaviorSpec
+from rollcast.unity.masks import MaskReader
+from rollcast.unity.sensors import BadSensorData
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """The N steps of one file, and the R moments that its agents saw (steps and ends).
+
+    Attributes:
+        path: the file.
+        behavior: as it calls the behavior.
+        observations: one array an observation of the spec, [R, *shape] in its dtype.
+        rows: of the moment at which each step's action was chosen, int64 [N].
+        next_rows: of the moment after it, int64 [N]; where the episode ended, what was seen last.
+        continuous: actions in units (`rollcast.demonstrations.units`), float32 [N, n]; None without axes.
+        discrete: choices, int32 [N, b]; None without branches.
+        masks: choices that were allowed, uint8 [N, sum of branches]; None if all were, everywhere.
+        rewards: of the agent itself, float32 [N].
+        group_rewards: of its group, float32 [N].
+        terminated: the step ended the episode by itself, bool [N].
+        truncated: it was ended from outside, bool [N].
+        clipped: actions that were outside [-1, 1] and are not any more.
+        unfinished: decisions at the end of the file whose outcome was not recorded; they are no steps.
+        delayed: the file had each action in the record after its observation (`rollcast.demonstrations.alignment`).
+    """
+
+    path: Path
+    behavior: str
+    observations: tuple[NDArray[Any], ...]
+    rows: NDArray[np.int64]
+    next_rows: NDArray[np.int64]
+    continuous: NDArray[np.float32] | None
+    discrete: NDArray[np.int32] | None
+    masks: NDArray[np.uint8] | None
+    rewards: NDArray[np.float32]
+    group_rewards: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    clipped: int
+    unfinished: int
+    delayed: bool
+
+    @property
+    def episodes(self) -> int:
+        """How many episodes ended."""
+        return int(self.terminated.sum() + self.truncated.sum())
+
+    @property
+    def size_bytes(self) -> int:
+        """What the observations take."""
+        return sum(values.nbytes for values in self.observations)
+
+
+def row_bytes(spec: BehaviorSpec) -> int:
+    """Returns what the observations of one record take, unpacked."""
+    return sum(observation.size_bytes for observation in spec.observations)
+
+
+class Collector:
+    """Collects the records of one file.
+
+    Args:
+        path: the file.
+        spec: of the run's behavior.
+        max_bytes: what the observations may take.
+    """
+
+    def __init__(self, path: Path, spec: BehaviorSpec, max_bytes: int) -> None:
+        self._path = path
+        self._spec = spec
+        self._max_rows = max(0, max_bytes) // max(1, row_bytes(spec))
+        self._max_bytes = max_bytes
+        self._sensors: list[DemonstrationSensor] = []
+        self._masks = MaskReader(spec.action.discrete_branches)
+        self._observed: list[list[NDArray[Any]]] = [[] for _ in spec.observations]
+        self._allowed: list[NDArray[np.uint8]] = []
+        self._is_masked = False
+        self._numbers: list[NDArray[np.float64]] = []
+        self._actions: list[NDArray[np.float64]] = []
+        self._rows = 0
+
+    def read(self, block: Sequence[Record]) -> None:
+        """Takes over some records."""
+        self._rows += len(block)
+        if self._rows > self._max_rows:
+            raise BadDemonstration(
+                self._path,
+                f"its observations take more than {self._max_bytes // MIB} MiB unpacked, of {row_bytes(self._spec)} "
+                "bytes a record; give fewer or shorter demonstrations",
+                block[0].position,
+            )
+        for record in block:
+            self._check_count(record)
+        if not self._sensors:
+            self._sensors = self._first_sensors(block[0])
+        for place, sensor in enumerate(self._sensors):
+            try:
+                values = sensor.read([record.pair.agent_info.observations[place] for record in block])
+            except BadSensorData as error:
+                raise self._bad(
+                    block[error.row], f"observation {self._spec.observations[place].name} {error}"
+                ) from None
+            self._observed[place].append(values)
+        infos = [record.pair.agent_info for record in block]
+        allowed, _ = self._masks.read(infos)
+        self._is_masked |= allowed is not None
+        size = self._spec.action.mask_size
+        self._allowed.append(np.ones((len(block), size), np.uint8) if allowed is None else allowed)
+        self._numbers.append(
+            np.array(
+                [(info.id, info.done, info.max_step_reached, info.reward, info.group_reward) for info in infos],
+                np.float64,
+            )
+        )
+        self._check_rewards(block, self._numbers[-1][:, 3:])
+        self._actions.append(np.array([self._action(record) for record in block], np.float64))
+
+    def demonstration(self, behavior: str) -> Demonstration:
+        """Returns what was read."""
+        size = self._spec.action.continuous_size
+        numbers = np.concatenate([np.empty((0, 5)), *self._numbers])
+        actions = np.concatenate([np.empty((0, 1 + self._spec.action.factors)), *self._actions])
+        acted, values = actions[:, 0] > 0, actions[:, 1:]
+        done = numbers[:, 1] > 0
+        interrupted = numbers[:, 2] > 0
+        agents = numbers[:, 0].astype(np.int64)
+        still = np.logical_not(values.any(axis=1))
+        steps = align(Records(agents, done, acted, still))
+        chosen, after = values[steps.action_rows], steps.next_rows
+        continuous, clipped = self._in_units(chosen[:, :size])
+        return Demonstration(
+            path=self._path,
+            behavior=behavior,
+            observations=self._observations(),
+            rows=steps.rows,
+            next_rows=after,
+            continuous=continuous if size else None,
+            discrete=chosen[:, size:].astype(np.int32) if self._spec.action.discrete_branches else None,
+            masks=self._masks_of(steps),
+            rewards=numbers[after, 3].astype(np.float32),
+            group_rewards=numbers[after, 4].astype(np.float32),
+            terminated=done[after] & ~interrupted[after],
+            truncated=done[after] & interrupted[after],
+            clipped=clipped,
+            unfinished=steps.unfinished,
+            delayed=steps.delayed,
+        )
+
+    def _observations(self) -> tuple[NDArray[Any], ...]:
+        """Joins the blocks, one observation after another, so that no more than one is held twice."""
+        joined = []
+        for spec, blocks in zip(self._spec.observations, self._observed, strict=True):
+            joined.append(np.concatenate(blocks) if blocks else np.empty((0, *spec.shape), spec.dtype))
+            blocks.clear()
+        return tuple(joined)
+
+    def _masks_of(self, steps: Steps) -> NDArray[np.uint8] | None:
+        return np.concatenate(self._allowed)[steps.rows] if self._is_masked else None
+
+    def _in_units(self, actions: NDArray[np.float64]) -> tuple[NDArray[np.float32], int]:
+        """Returns continuous actions with the bounded axes in [-1, 1], and how many of them were outside."""
+        bounded = ActionUnits(self._spec.action).bounded
+        outside = (np.abs(actions) > 1.0) & bounded
+        return np.where(bounded, np.clip(actions, -1.0, 1.0), actions).astype(np.float32), int(outside.sum())
+
+    def _first_sensors(self, record: Record) -> list[DemonstrationSensor]:
+        specs = self._spec.observations
+        sensors = []
+        for spec, first in zip(specs, record.pair.agent_info.observations, strict=True):
+            try:
+                sensors.append(DemonstrationSensor(spec, first))
+            except BadSensorData as error:
+                raise self._bad(record, f"observation {spec.name} {error}") from None
+        found = [observation.name for observation in record.pair.agent_info.observations]
+        expected = [spec.name for spec in specs]
+        if found != expected and sorted(found) == sorted(expected):
+            raise self._bad(
+                record, f"its observations are in the order {', '.join(found)}; the run's are {', '.join(expected)}"
+            )
+        return sensors
+
+    def _check_count(self, record: Record) -> None:
+        count, expected = len(record.pair.agent_info.observations), len(self._spec.observations)
+        if count != expected:
+            raise self._bad(record, f"it has {count} observations; the run's behavior has {expected}")
+
+    def _check_rewards(self, block: Sequence[Record], rewards: NDArray[np.float64]) -> None:
+        fine = (np.abs(rewards) <= LARGEST).all(axis=1)  # false for NaN, too
+        if not fine.all():
+            raise self._bad(block[int(fine.argmin())], f"a reward is not finite, or beyond {LARGEST:g}")
+
+    def _action(self, record: Record) -> list[float]:
+        info, action = record.pair.agent_info, record.pair.action_info
+        try:
+            return read_action(action, self._spec.action, may_lack=info.done)
+        except BadAction as error:
+            raise self._bad(record, str(error)) from None
+
+    def _bad(self, record: Record, reason: str) -> BadDemonstration:
+        return BadDemonstration(self._path, reason, record.position)

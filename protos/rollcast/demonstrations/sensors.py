@@ -1,0 +1,147 @@
+"""Observations of a behavior as Unity's messages, and back: every kind of observation, not Unity's alone.
+
+Pictures of bytes are written as PNG, all others as floats; a picture always has its channels first, as ML-Agents from
+release 21 on expects it. Categories are written as floats, too.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+from communicator_objects import observation_pb2
+from numpy.typing import NDArray
+
+from rollcast.demonstrations import png
+from rollcast.enums import ImageLayout, ObservationKind, ObservationRole
+from rollcast.errors import BadSpec
+from rollcast.specs import ObservationSpec
+from rollcast.unity.floats import FLOAT, varint
+from rollcast.unity.forms import wire_layout
+from rollcast.unity.sensors import BadSensorData, SensorReader
+
+LARGEST: Final = 1e15
+"""Losses and normalizers square observations in float32, whose largest number is 3.4e38."""
+
+_NONE, _MOVES, _SIZED = 1, 2, 4
+"""Flags of an axis on Unity's wire."""
+
+
+def to_message(values: NDArray[Any], spec: ObservationSpec) -> observation_pb2.ObservationProto:
+    """Returns one observation, [*shape] in the spec's dtype, as Unity writes it."""
+    picture = spec.kind is ObservationKind.IMAGE
+    if picture and spec.layout is ImageLayout.HWC:
+        values = values.transpose(2, 0, 1)
+    message = observation_pb2.ObservationProto(
+        shape=values.shape,
+        dimension_properties=_properties(spec),
+        observation_type=(
+            observation_pb2.GOAL_SIGNAL if spec.role is ObservationRole.GOAL else observation_pb2.DEFAULT
+        ),
+        name=spec.name,
+    )
+    if picture and spec.dtype == np.uint8:
+        message.compression_type = observation_pb2.PNG
+        message.compressed_data = png.encode(values)
+        message.compressed_channel_mapping.extend(png.channel_mapping(len(values)))
+        return message
+    data = np.ascontiguousarray(values, FLOAT).tobytes()
+    # Through the repeated field it would take 30 times as long.
+    message.float_data.MergeFromString(b"\x0a" + varint(len(data)) + data)
+    return message
+
+
+def _properties(spec: ObservationSpec) -> tuple[int, ...]:
+    if spec.kind is ObservationKind.IMAGE:
+        return _NONE, _MOVES, _MOVES
+    if spec.kind is ObservationKind.ENTITIES:
+        return _SIZED, _NONE
+    return (_NONE,) if len(spec.shape) == 1 else (0,) * len(spec.shape)
+
+
+class DemonstrationSensor:
+    """Reads one observation of a behavior from a file's records.
+
+    Args:
+        spec: what the run's behavior sees.
+        first: the observation as the file's first record has it.
+
+    Raises:
+        BadSensorData: it is another observation.
+    """
+
+    def __init__(self, spec: ObservationSpec, first: observation_pb2.ObservationProto) -> None:
+        self._spec = spec
+        picture = spec.kind is ObservationKind.IMAGE
+        shape = _channels_first(spec) if picture else spec.shape
+        layout = _layout(shape, first) if picture else None
+        expected = (shape[1], shape[2], shape[0]) if layout is ImageLayout.HWC else shape
+        if tuple(first.shape) != expected:
+            raise BadSensorData(f"has shape {list(first.shape)[:8]}; the run's behavior has {list(spec.shape)}", 0)
+        pictured = replace(
+            spec,
+            dtype=spec.dtype if picture and spec.dtype == np.uint8 else FLOAT,
+            shape=shape,
+            layout=ImageLayout.CHW if picture else ImageLayout.UNSPECIFIED,
+        )
+        self._reader = SensorReader(pictured, first.shape, layout)
+
+    def read(self, observations: Sequence[observation_pb2.ObservationProto]) -> NDArray[Any]:
+        """Returns n observations, [n, *shape] in the spec's dtype.
+
+        Raises:
+            BadSensorData: one cannot be read, is not finite, or is not what the spec says; it names the row.
+        """
+        values, faulty = self._reader.read(observations)
+        if faulty is not None:
+            raise BadSensorData("has NaN or infinity", int(faulty.argmax()))
+        spec = self._spec
+        if spec.kind is ObservationKind.IMAGE and spec.layout is ImageLayout.HWC:
+            values = np.ascontiguousarray(values.transpose(0, 2, 3, 1))
+        if values.dtype.kind == "f" and (excess := _rows(np.abs(values) > LARGEST)) is not None:
+            raise BadSensorData(f"has a value beyond {LARGEST:g}, whose square is no number", excess)
+        return values if values.dtype == spec.dtype else self._converted(values)
+
+    def _converted(self, values: NDArray[Any]) -> NDArray[Any]:
+        spec = self._spec
+        if spec.dtype.kind == "f":
+            return values.astype(spec.dtype)
+        whole = np.rint(values)
+        lowest, highest = _range(spec)
+        wrong = _rows((whole != values) | (whole < lowest) | (whole > highest))
+        if wrong is not None:
+            what = "category of the run's behavior" if spec.kind is ObservationKind.CATEGORICAL else str(spec.dtype)
+            raise BadSensorData(f"has a value that is no {what}", wrong)
+        converted: NDArray[Any] = whole.astype(spec.dtype)
+        return converted
+
+
+def _channels_first(spec: ObservationSpec) -> tuple[int, ...]:
+    shape = spec.shape
+    return (shape[2], shape[0], shape[1]) if spec.layout is ImageLayout.HWC else shape
+
+
+def _layout(shape: tuple[int, ...], first: observation_pb2.ObservationProto) -> ImageLayout | None:
+    """Returns how the file orders a picture's axes: as it says, else as the run's shape says."""
+    try:
+        if any(first.dimension_properties):
+            return wire_layout(first, "")
+    except BadSpec as error:
+        raise BadSensorData(str(error), 0) from None
+    channels_last = tuple(first.shape) == (shape[1], shape[2], shape[0]) and tuple(first.shape) != shape
+    return ImageLayout.HWC if channels_last else ImageLayout.CHW
+
+
+def _range(spec: ObservationSpec) -> tuple[int, Any]:
+    """Returns the least and the largest value of whole numbers; the latter may differ from element to element."""
+    if spec.kind is ObservationKind.CATEGORICAL:
+        return 0, np.asarray(spec.categories) - 1
+    if spec.dtype.kind == "b":
+        return 0, 1
+    return int(np.iinfo(spec.dtype).min), int(np.iinfo(spec.dtype).max)
+
+
+def _rows(wrong: NDArray[np.bool_]) -> int | None:
+    """Returns the first row with a true value, or None."""
+    rows = wrong.reshape(len(wrong), -1).any(axis=1)
+    return int(rows.argmax()) if rows.any() else None

@@ -1,0 +1,253 @@
+"""Writes a demonstration file: whole episodes, one after another, so that every reader of the format can use it.
+
+The action of a step stands in the record of its observation, and its reward in the next one, where ML-Agents' reader
+looks for them. The head is brought up to date with each episode: a recorder that is killed leaves what it has finished.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Final, NamedTuple, Self
+
+import numpy as np
+from communicator_objects.agent_pb2 import AgentActionProto, AgentInfoProto
+from communicator_objects.behavior_pb2 import ActionSpecProto, BrainParametersProto
+from communicator_objects.demonstration_pb2 import AgentInfoActionPairProto
+from numpy.typing import NDArray
+
+from rollcast.demonstrations.faults import BadDemonstration
+from rollcast.demonstrations.framing import BRAIN_POSITION, delimited, head
+from rollcast.demonstrations.sensors import to_message
+from rollcast.demonstrations.units import ActionUnits
+from rollcast.limits import MIB
+from rollcast.specs import BehaviorSpec
+
+MAX_OPEN_BYTES: Final = 1024 * MIB
+"""Of all episodes that have not ended: they wait in memory, since episodes of several agents must not mix in a file."""
+
+
+class Action(NamedTuple):
+    """What one agent did.
+
+    Attributes:
+        continuous: environment actions, float32 [n]; None without axes.
+        discrete: choices counted from 0, [b]; None without branches.
+        masks: allowed choices, uint8 [sum of branches], 1 = allowed; None = all.
+    """
+
+    continuous: NDArray[np.float32] | None = None
+    discrete: NDArray[np.int32] | None = None
+    masks: NDArray[np.uint8] | None = None
+
+
+@dataclass(slots=True)
+class _Episode:
+    """An episode that has not ended.
+
+    Attributes:
+        records: serialized, behind their lengths.
+        size_bytes: of all of them.
+        total: the return until now, the group's rewards included.
+        reward: of the last step, for the next record.
+        group_reward: see reward.
+        group: of the agent; 0 = none.
+    """
+
+    records: list[bytes] = field(default_factory=list)
+    size_bytes: int = 0
+    total: float = 0.0
+    reward: float = 0.0
+    group_reward: float = 0.0
+    group: int = 0
+
+
+class DemonstrationWriter:
+    """Writes one file; a context manager. Agents are told apart by numbers of the caller's.
+
+    Args:
+        path: the file, which must not exist.
+        spec: what agents see and do.
+        team: of the agents.
+
+    Attributes:
+        path: the same.
+        episodes: that were written.
+        steps: decisions that were written.
+        returns: of the episodes, the group's rewards included.
+
+    Raises:
+        BadDemonstration: the file exists, or cannot be written.
+    """
+
+    def __init__(self, path: Path, spec: BehaviorSpec, *, team: int = 0) -> None:
+        self.path = path
+        self.episodes = 0
+        self.steps = 0
+        self.returns: list[float] = []
+        self._spec = spec
+        self._units = ActionUnits(spec.action)
+        self._open: dict[int, _Episode] = {}
+        self._open_bytes = 0
+        self._records = 0
+        self._stream = _created(path)
+        self._write(self._head().ljust(BRAIN_POSITION, b"\0") + delimited(_brain(spec, team)))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def step(
+        self,
+        agent: int,
+        observations: Sequence[NDArray[Any]],
+        action: Action,
+        reward: float,
+        *,
+        group: int = 0,
+        group_reward: float = 0.0,
+    ) -> None:
+        """Takes one step of an agent.
+
+        Args:
+            agent: who.
+            observations: on which the action was chosen, [*shape] each.
+            action: what was done.
+            reward: what came of it.
+            group: of the agent; 0 = none.
+            group_reward: what came of it for the group.
+
+        Raises:
+            BadDemonstration: the episodes that have not ended have grown too large.
+        """
+        episode = self._open.setdefault(agent, _Episode())
+        episode.group = group
+        self._add(agent, episode, observations, action)
+        episode.reward, episode.group_reward = reward, group_reward
+        episode.total += reward + group_reward
+        if self._open_bytes > MAX_OPEN_BYTES:
+            raise BadDemonstration(
+                self.path,
+                f"{len(self._open)} episodes that have not ended take {self._open_bytes} bytes, {MAX_OPEN_BYTES} are "
+                "held; record fewer environments at a time",
+            )
+
+    def end(self, agent: int, observations: Sequence[NDArray[Any]], *, interrupted: bool) -> None:
+        """Ends an agent's episode and writes it; does nothing if it took no step.
+
+        Args:
+            agent: who.
+            observations: what was seen last, [*shape] each.
+            interrupted: it was ended from outside.
+
+        Raises:
+            BadDemonstration: the file cannot be written.
+        """
+        episode = self._open.get(agent)
+        if episode is None:
+            return
+        self._add(agent, episode, observations, None, interrupted=interrupted)
+        self.drop(agent)
+        self._records += len(episode.records)
+        self.steps += len(episode.records) - 1
+        self.episodes += 1
+        self.returns.append(episode.total)
+        self._write(b"".join(episode.records))
+        self._write_head()
+
+    def drop(self, agent: int) -> None:
+        """Forgets an agent's episode."""
+        episode = self._open.pop(agent, None)
+        if episode is not None:
+            self._open_bytes -= episode.size_bytes
+
+    @property
+    def agents(self) -> list[int]:
+        """Whose episodes have not ended."""
+        return list(self._open)
+
+    def close(self) -> None:
+        """Closes the file; episodes that have not ended are not in it."""
+        self._open.clear()
+        self._stream.close()
+
+    def _add(
+        self,
+        agent: int,
+        episode: _Episode,
+        observations: Sequence[NDArray[Any]],
+        action: Action | None,
+        *,
+        interrupted: bool = False,
+    ) -> None:
+        info = AgentInfoProto(
+            reward=episode.reward,
+            group_reward=episode.group_reward,
+            group_id=episode.group,
+            done=action is None,
+            max_step_reached=interrupted,
+            id=agent,
+            observations=[to_message(*pair) for pair in zip(observations, self._spec.observations, strict=True)],
+        )
+        done = AgentActionProto()
+        if action is not None:
+            if action.masks is not None and not action.masks.all():
+                info.action_mask.extend((action.masks == 0).tolist())
+            if action.continuous is not None:
+                done.continuous_actions.extend(self._units.unit(action.continuous[None])[0].tolist())
+            if action.discrete is not None:
+                done.discrete_actions.extend(action.discrete.tolist())
+        record = delimited(AgentInfoActionPairProto(agent_info=info, action_info=done))
+        episode.records.append(record)
+        episode.size_bytes += len(record)
+        self._open_bytes += len(record)
+
+    def _head(self) -> bytes:
+        mean = sum(self.returns) / len(self.returns) if self.returns else 0.0
+        return head(self._spec.name, self._records, self.episodes, mean)
+
+    def _write_head(self) -> None:
+        try:
+            self._stream.seek(0)
+            self._write(self._head())
+            self._stream.seek(0, 2)
+        except OSError as error:
+            raise _failed(self.path, error) from None
+
+    def _write(self, data: bytes) -> None:
+        try:
+            self._stream.write(data)
+            self._stream.flush()
+        except OSError as error:
+            raise _failed(self.path, error) from None
+
+
+def _created(path: Path) -> BinaryIO:
+    try:
+        return path.open("xb")
+    except FileExistsError:
+        raise BadDemonstration(path, "exists; choose another name, or remove it") from None
+    except OSError as error:
+        raise _failed(path, error) from None
+
+
+def _failed(path: Path, error: OSError) -> BadDemonstration:
+    return BadDemonstration(path, f"cannot be written: {error.strerror or error}")
+
+
+def _brain(spec: BehaviorSpec, team: int) -> BrainParametersProto:
+    action = spec.action
+    return BrainParametersProto(
+        brain_name=f"{spec.name}?team={team}",
+        is_training=True,
+        action_spec=ActionSpecProto(
+            num_continuous_actions=action.continuous_size,
+            num_discrete_actions=len(action.discrete_branches),
+            discrete_branch_sizes=action.discrete_branches,
+            action_descriptions=action.descriptions,
+        ),
+    )

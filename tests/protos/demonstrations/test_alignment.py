@@ -1,0 +1,99 @@
+"""Which reward, end and action belong to which step, worked by hand."""
+
+from pathlib import Path
+
+import numpy as np
+from rollcast.demonstrations.reading import read_demonstration
+
+from tests.protos.demonstrations.recordings import AXIS, BRANCH, demonstration, record
+
+
+def test_reward_and_end_come_with_the_next_record(tmp_path: Path) -> None:
+    """Two episodes of ML-Agents' layout: the first record's reward is nobody's, an end is no step of the next episode.
+
+    Episode 1 sees 10, 11, 12: it acts 0.1 and 0.2, is given 1 and 2, and ends by itself. Episode 2 sees 20, 21: it acts
+    0.3, is given 3 and is interrupted. 77 and 88 are rewards from before, as Unity sums them up until the first
+    decision.
+    """
+    path = demonstration(
+        tmp_path / "two.demo",
+        AXIS,
+        [
+            record(10, axes=[0.1], reward=77),
+            record(11, axes=[0.2], reward=1, group_reward=5),
+            record(12, True, axes=[0.9], reward=2, group_reward=6),
+            record(20, axes=[0.3], reward=88),
+            record(21, True, axes=[0.8], reward=3, max_step_reached=True),
+        ],
+    )
+    found = read_demonstration(path, AXIS)
+    (seen,) = found.observations
+    assert seen[found.rows].ravel().tolist() == [10, 11, 20]
+    assert seen[found.next_rows].ravel().tolist() == [11, 12, 21]
+    assert found.continuous is not None
+    assert np.allclose(found.continuous.ravel(), [0.1, 0.2, 0.3])
+    assert found.rewards.tolist() == [1, 2, 3]
+    assert found.group_rewards.tolist() == [5, 6, 0]
+    assert found.terminated.tolist() == [False, True, False]
+    assert found.truncated.tolist() == [False, False, True]
+    assert (found.episodes, found.unfinished, found.delayed) == (2, 0, False)
+
+
+def test_unitys_recorder_is_one_decision_late(tmp_path: Path) -> None:
+    """Unity writes a record before the decision: zeros first, the last action with the end. It is read right."""
+    path = demonstration(
+        tmp_path / "late.demo",
+        BRANCH,
+        [
+            record(10, choices=[0]),
+            record(11, choices=[3], reward=1),
+            record(12, True, choices=[4], reward=2),
+            record(20, choices=[0]),
+            record(21, True, choices=[2], reward=3),
+        ],
+    )
+    found = read_demonstration(path, BRANCH)
+    assert found.delayed
+    assert found.discrete is not None
+    assert found.discrete.ravel().tolist() == [3, 4, 2]
+    assert found.rewards.tolist() == [1, 2, 3]
+
+
+def test_what_nothing_follows_is_no_step(tmp_path: Path) -> None:
+    """The last decision of a recording that was stopped amid an episode has no outcome."""
+    path = demonstration(
+        tmp_path / "open.demo",
+        BRANCH,
+        [record(1, choices=[1]), record(2, choices=[2], reward=4), record(3, choices=[3])],
+    )
+    found = read_demonstration(path, BRANCH)
+    assert found.discrete is not None
+    assert found.discrete.ravel().tolist() == [1, 2]
+    assert found.rewards.tolist() == [4, 0]
+    assert (found.episodes, found.unfinished) == (0, 1)
+
+
+def test_agents_may_take_turns(tmp_path: Path) -> None:
+    """Records of several agents in one file are told apart by the agent's number; an end alone is no step."""
+    path = demonstration(
+        tmp_path / "mixed.demo",
+        BRANCH,
+        [
+            record(10, choices=[1], id=1),
+            record(20, choices=[2], id=2),
+            record(11, True, reward=5, id=1),
+            record(30, True, reward=9, id=3),
+            record(21, True, reward=6, id=2),
+        ],
+    )
+    found = read_demonstration(path, BRANCH)
+    (seen,) = found.observations
+    assert seen[found.rows].ravel().tolist() == [10, 20]
+    assert seen[found.next_rows].ravel().tolist() == [11, 21]
+    assert found.rewards.tolist() == [5, 6]
+
+
+def test_an_agent_that_never_moves_is_not_late(tmp_path: Path) -> None:
+    """A file whose actions are all zeros says nothing of the order, and both readings are the same."""
+    path = demonstration(tmp_path / "still.demo", BRANCH, [record(1, choices=[0]), record(2, True, choices=[0])])
+    assert not read_demonstration(path, BRANCH).delayed

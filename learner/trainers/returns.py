@@ -1,10 +1,13 @@
-"""Advantages and returns over many segments at once, without padding.
+"""Advantages and returns over many segments at once, without padding: GAE, lambda-returns, V-trace.
 
 Recursions of the form a_t = delta_t + c_t * a_{t+1} are affine maps chained from the end of each segment to its start.
 All segments lie one after another in one flat axis; c = 0 at the end of each keeps them apart.
 """
 
 from __future__ import annotations
+
+import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -68,8 +71,97 @@ def generalized_advantages(
     Returns:
         ``[R, K]`` float64; 0 in final rows.
     """
-    following = torch.cat((values[1:], torch.zeros_like(values[:1])))
-    if bootstraps.dim() == 1:
-        bootstraps = bootstraps.unsqueeze(1)
-    delta = (rewards + gamma * bootstraps * following - values) * is_step.unsqueeze(1)
+    delta = (rewards + gamma * _of_next(values, bootstraps) - values) * is_step.unsqueeze(1)
     return reverse_affine_scan(delta, (gamma * lambd) * continues.unsqueeze(1), longest)
+
+
+def lambda_returns(
+    rewards: Tensor,
+    values: Tensor,
+    *,
+    is_step: Tensor,
+    bootstraps: Tensor,
+    continues: Tensor,
+    gamma: Tensor,
+    lambd: float,
+    longest: int,
+) -> Tensor:
+    """Computes lambda-returns (Sutton and Barto 2018, equation 12.18 with the bootstraps of 12.20).
+
+    G_t = r_t + gamma * ((1 - lambda) * V(x_{t+1}) + lambda * G_{t+1}); behind the last step G is V of the final row.
+
+    Args:
+        rewards: ``[R, K]`` float64, of K reward signals.
+        values: ``[R, K]`` float64.
+        is_step: as in `generalized_advantages`, like all that follow.
+        bootstraps: ``[R]`` or ``[R, K]`` float64.
+        continues: ``[R]`` float64.
+        gamma: ``[K]`` float64.
+        lambd: 0 is the one-step return, 1 that of the whole segment.
+        longest: rows of the longest segment.
+
+    Returns:
+        ``[R, K]`` float64; 0 in final rows.
+    """
+    trace = lambd * continues.unsqueeze(1)
+    delta = (rewards + gamma * (1.0 - trace) * _of_next(values, bootstraps)) * is_step.unsqueeze(1)
+    return reverse_affine_scan(delta, gamma * trace, longest)
+
+
+class VTrace(NamedTuple):
+    """What V-trace gives.
+
+    Attributes:
+        values: ``[R, K]`` float64, the targets v_s of the values; V itself in final rows.
+        advantages: ``[R, K]`` float64, r_s + gamma * v_{s+1} - V(x_s), without rho; 0 in final rows.
+    """
+
+    values: Tensor
+    advantages: Tensor
+
+
+def vtrace(
+    rewards: Tensor,
+    values: Tensor,
+    log_ratio: Tensor,
+    *,
+    is_step: Tensor,
+    bootstraps: Tensor,
+    continues: Tensor,
+    gamma: Tensor,
+    lambd: float,
+    rho_bar: float,
+    c_bar: float,
+    longest: int,
+) -> VTrace:
+    """Computes V-trace targets (Espeholt et al. 2018, arXiv:1802.01561, equation 1, remark 1 and remark 2).
+
+    v_s - V(x_s) = rho_s * (r_s + gamma * V(x_{s+1}) - V(x_s)) + gamma * c_s * (v_{s+1} - V(x_{s+1})), in which
+    rho = min(rho_bar, pi / mu) and c = lambda * min(c_bar, pi / mu). Under mu = pi these are lambda-returns.
+
+    Args:
+        rewards: ``[R, K]`` float64, of K reward signals.
+        values: ``[R, K]`` float64, of the critic.
+        log_ratio: ``[R]`` float64, log pi - log mu of the whole action.
+        is_step: as in `generalized_advantages`, like the others without words here.
+        bootstraps: ``[R]`` or ``[R, K]`` float64.
+        continues: ``[R]`` float64.
+        gamma: ``[K]`` float64.
+        lambd: the trace.
+        rho_bar: where ratios are truncated in the temporal differences: it decides which policy's values are learned.
+        c_bar: where they are truncated in the traces: it decides how fast, and how noisily.
+        longest: rows of the longest segment.
+    """
+    # Truncated before the exponential, which then cannot overflow.
+    rho = log_ratio.clamp(max=math.log(rho_bar)).exp().mul(is_step).unsqueeze(1)
+    trace = log_ratio.clamp(max=math.log(c_bar)).exp().mul(lambd * continues).unsqueeze(1)
+    delta = rho * (rewards + gamma * _of_next(values, bootstraps) - values)
+    targets = values + reverse_affine_scan(delta, gamma * trace, longest)
+    advantages = (rewards + gamma * _of_next(targets, bootstraps) - values) * is_step.unsqueeze(1)
+    return VTrace(targets, advantages)
+
+
+def _of_next(values: Tensor, bootstraps: Tensor) -> Tensor:
+    """Returns the next row's values where they count, else 0; ``[R, K]``."""
+    following = torch.cat((values[1:], torch.zeros_like(values[:1])))
+    return following * (bootstraps.unsqueeze(1) if bootstraps.dim() == 1 else bootstraps)

@@ -1,14 +1,20 @@
-"""Advantages as one flat scan, against plain loops."""
+"""Advantages and returns as one flat scan, against plain loops and hand-worked cases."""
 
 from __future__ import annotations
+
+import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from learner.trainers.returns import generalized_advantages, reverse_affine_scan
+from learner.trainers.returns import generalized_advantages, lambda_returns, reverse_affine_scan, vtrace
+from tests.learner.trainers.segments import Array, Segments, loop, segments, tensor
 
 GAMMA, LAMBD = 0.9, 0.8
 
@@ -34,23 +40,67 @@ def test_the_scan_equals_the_loop(lengths: list[int], signals: int) -> None:
     np.testing.assert_allclose(loop_of_scan(delta, coefficient), found.numpy(), rtol=1e-12, atol=1e-12)
 
 
-def advantages(rewards: list[float], values: list[float], *, steps: int, terminated: bool) -> list[float]:
-    """Advantages of one segment whose last value is that of the final observation."""
-    is_step = [1.0] * steps + [0.0]
-    continues = [1.0] * (steps - 1) + [0.0, 0.0]
-    bootstraps = [*continues[:-2], 0.0 if terminated else 1.0, 0.0]
-    found = generalized_advantages(
-        column([*rewards, 0.0]),
-        column(values),
-        is_step=flat(is_step),
-        bootstraps=flat(bootstraps),
-        continues=flat(continues),
-        gamma=flat([GAMMA]),
-        lambd=LAMBD,
-        longest=steps + 1,
+LAMBDAS = st.one_of(st.sampled_from([0.0, 1.0]), st.floats(0.0, 1.0))
+
+
+def assert_close(expected: Array, found: Tensor, given: Segments) -> None:
+    """Equal but for the order of additions; sums of forty numbers of this size."""
+    scale = max(1.0, float(np.abs(given.rewards).max()), float(np.abs(given.values).max()))
+    np.testing.assert_allclose(expected, found.numpy(), rtol=1e-9, atol=1e-11 * scale * len(expected))
+
+
+@given(segments(), LAMBDAS)
+def test_generalized_advantages_equal_the_loop(given: Segments, lambd: float) -> None:
+    """On ragged segments with several signals, ended in every way, each with its own discount; 0 in final rows."""
+    assert_close(loop(given, lambd, 1.0, 1.0).advantages, generalized_advantages(**given.tensors(), lambd=lambd), given)
+
+
+@given(segments(), LAMBDAS)
+def test_lambda_returns_equal_the_loop_and_the_advantages(given: Segments, lambd: float) -> None:
+    """They are generalized advantages plus values, too."""
+    tensors = given.tensors()
+    found = lambda_returns(**tensors, lambd=lambd)
+    assert_close(loop(given, lambd, 1.0, 1.0).lambda_returns, found, given)
+    advantages = generalized_advantages(**tensors, lambd=lambd)
+    assert_close(((advantages + tensors["values"]) * tensors["is_step"].unsqueeze(1)).numpy(), found, given)
+
+
+@given(segments(), LAMBDAS, st.floats(0.05, 5.0), st.floats(0.05, 1.0))
+def test_vtrace_equals_the_loop(given: Segments, lambd: float, rho_bar: float, share: float) -> None:
+    """Targets and advantages under any truncation with c_bar of at most rho_bar; final rows keep their values."""
+    tensors = given.tensors()
+    c_bar = share * rho_bar
+    found = vtrace(**tensors, log_ratio=tensor(given.log_ratio), lambd=lambd, rho_bar=rho_bar, c_bar=c_bar)
+    expected = loop(given, lambd, rho_bar, c_bar)
+    is_step = tensors["is_step"].bool()
+    assert_close(np.where(is_step.numpy()[:, None], expected.vtrace_values, given.values), found.values, given)
+    assert_close(expected.vtrace_advantages, found.advantages, given)
+
+
+@given(segments(), LAMBDAS)
+def test_vtrace_of_the_own_policy_is_the_lambda_return(given: Segments, lambd: float) -> None:
+    """Where actor and learner have one policy there is nothing to correct."""
+    tensors = given.tensors()
+    found = vtrace(
+        **tensors, log_ratio=torch.zeros(len(given.values), dtype=torch.float64), lambd=lambd, rho_bar=1.0, c_bar=1.0
     )
-    numbers: list[float] = found[:, 0].tolist()
-    return numbers
+    expected = lambda_returns(**tensors, lambd=lambd)
+    assert_close(expected.numpy(), found.values * tensors["is_step"].unsqueeze(1), given)
+
+
+def one_segment(rewards: list[float], values: list[float], *, terminated: bool) -> dict[str, Any]:
+    """One segment whose last value is that of the final observation."""
+    steps = len(rewards)
+    return {
+        "rewards": column([*rewards, 0.0]),
+        "values": column(values),
+        "is_step": flat([1.0] * steps + [0.0]),
+        "bootstraps": flat([1.0] * (steps - 1) + [0.0 if terminated else 1.0, 0.0]),
+        "continues": flat([1.0] * (steps - 1) + [0.0, 0.0]),
+        "gamma": flat([GAMMA]),
+        "lambd": LAMBD,
+        "longest": steps + 1,
+    }
 
 
 def flat(numbers: list[float]) -> Tensor:
@@ -63,34 +113,83 @@ def column(numbers: list[float]) -> Tensor:
     return flat(numbers).unsqueeze(1)
 
 
+def assert_is(expected: list[float], found: Tensor) -> None:
+    """A single signal has these numbers."""
+    np.testing.assert_allclose(expected, found[:, 0].numpy(), rtol=1e-12)
+
+
 def test_a_truncated_or_cut_segment_bootstraps() -> None:
     """The value of the final observation enters the last temporal difference, and through it all others."""
     first = 1.0 + GAMMA * 20.0 - 10.0
     second = 2.0 + GAMMA * 30.0 - 20.0
-    expected = [first + GAMMA * LAMBD * second, second, 0.0]
-    found = advantages([1.0, 2.0], [10.0, 20.0, 30.0], steps=2, terminated=False)
-    np.testing.assert_allclose(expected, found, rtol=1e-12)
+    found = generalized_advantages(**one_segment([1.0, 2.0], [10.0, 20.0, 30.0], terminated=False))
+    assert_is([first + GAMMA * LAMBD * second, second, 0.0], found)
 
 
 def test_a_terminated_segment_does_not_bootstrap() -> None:
     """Behind a terminal step there is nothing, whatever the critic says of it."""
     second = 2.0 - 20.0
-    expected = [1.0 + GAMMA * 20.0 - 10.0 + GAMMA * LAMBD * second, second, 0.0]
-    found = advantages([1.0, 2.0], [10.0, 20.0, 1e9], steps=2, terminated=True)
-    np.testing.assert_allclose(expected, found, rtol=1e-12)
+    found = generalized_advantages(**one_segment([1.0, 2.0], [10.0, 20.0, 1e9], terminated=True))
+    assert_is([1.0 + GAMMA * 20.0 - 10.0 + GAMMA * LAMBD * second, second, 0.0], found)
+
+
+def test_lambda_returns_of_a_truncated_or_cut_segment() -> None:
+    """The last return is reward and discounted value; the one before mixes that with the value in between."""
+    second = 2.0 + GAMMA * 30.0
+    first = 1.0 + GAMMA * ((1 - LAMBD) * 20.0 + LAMBD * second)
+    assert_is([first, second, 0.0], lambda_returns(**one_segment([1.0, 2.0], [10.0, 20.0, 30.0], terminated=False)))
+
+
+def test_lambda_returns_of_a_terminated_segment() -> None:
+    """The last return is the reward."""
+    first = 1.0 + GAMMA * ((1 - LAMBD) * 20.0 + LAMBD * 2.0)
+    assert_is([first, 2.0, 0.0], lambda_returns(**one_segment([1.0, 2.0], [10.0, 20.0, 1e9], terminated=True)))
+
+
+@pytest.mark.parametrize("terminated", [False, True])
+def test_vtrace_by_hand(*, terminated: bool) -> None:
+    """A step twice as likely now counts once, one half as likely counts half, in differences and in traces."""
+    given = one_segment([1.0, 2.0, 4.0], [10.0, 20.0, 30.0, 40.0], terminated=terminated)
+    log_ratio = flat([math.log(0.5), math.log(2.0), math.log(0.25), 0.0])
+    found = vtrace(**given, log_ratio=log_ratio, rho_bar=1.0, c_bar=1.0)
+    last = 0.0 if terminated else 40.0
+    third = 30.0 + 0.25 * (4.0 + GAMMA * last - 30.0)
+    second = 20.0 + 1.0 * (2.0 + GAMMA * 30.0 - 20.0) + GAMMA * LAMBD * 1.0 * (third - 30.0)
+    first = 10.0 + 0.5 * (1.0 + GAMMA * 20.0 - 10.0) + GAMMA * LAMBD * 0.5 * (second - 20.0)
+    assert_is([first, second, third, 40.0], found.values)
+    advantages = [1.0 + GAMMA * second - 10.0, 2.0 + GAMMA * third - 20.0, 4.0 + GAMMA * last - 30.0, 0.0]
+    assert_is(advantages, found.advantages)
+
+
+def test_each_bar_of_vtrace_has_its_place() -> None:
+    """rho_bar truncates the temporal differences, c_bar the traces."""
+    given = one_segment([0.0, 0.0], [0.0, 10.0, 0.0], terminated=True)
+    found = vtrace(**given, log_ratio=flat([math.log(8.0), math.log(8.0), 0.0]), rho_bar=4.0, c_bar=2.0)
+    second = 10.0 + 4.0 * (0.0 - 10.0)
+    first = 4.0 * GAMMA * 10.0 + GAMMA * LAMBD * 2.0 * (second - 10.0)
+    assert_is([first, second, 0.0], found.values)
+
+
+def test_ratios_beyond_all_numbers_are_truncated() -> None:
+    """A policy that moved very far gives weights of rho_bar and 0, not of infinity."""
+    given = one_segment([1.0, 1.0], [0.0, 0.0, 0.0], terminated=True)
+    found = vtrace(**given, log_ratio=flat([5000.0, -math.inf, 0.0]), rho_bar=1.0, c_bar=1.0)
+    assert_is([1.0, 0.0, 0.0], found.values)
 
 
 def test_signals_have_their_own_discounts_and_ends() -> None:
     """Each signal is its own recursion; one that ignores ends bootstraps at a terminal step too."""
-    rewards, values = torch.ones(2, 2, dtype=torch.float64), torch.full((2, 2), 10.0, dtype=torch.float64)
-    found = generalized_advantages(
-        rewards,
-        values,
-        is_step=flat([1.0, 0.0]),
-        bootstraps=torch.tensor([[0.0, 1.0], [0.0, 0.0]], dtype=torch.float64),
-        continues=flat([0.0, 0.0]),
-        gamma=flat([0.9, 0.5]),
-        lambd=LAMBD,
-        longest=2,
-    )
-    assert found.tolist() == [[1.0 - 10.0, 1.0 + 0.5 * 10.0 - 10.0], [0.0, 0.0]]
+    given = {
+        "rewards": torch.ones(2, 2, dtype=torch.float64),
+        "values": torch.full((2, 2), 10.0, dtype=torch.float64),
+        "is_step": flat([1.0, 0.0]),
+        "bootstraps": torch.tensor([[0.0, 1.0], [0.0, 0.0]], dtype=torch.float64),
+        "continues": flat([0.0, 0.0]),
+        "gamma": flat([0.9, 0.5]),
+        "lambd": LAMBD,
+        "longest": 2,
+    }
+    expected = [[1.0 - 10.0, 1.0 + 0.5 * 10.0 - 10.0], [0.0, 0.0]]
+    assert generalized_advantages(**given).tolist() == expected
+    assert vtrace(**given, log_ratio=flat([0.0, 0.0]), rho_bar=1.0, c_bar=1.0).advantages.tolist() == expected
+    assert lambda_returns(**given).tolist() == [[1.0, 6.0], [0.0, 0.0]]

@@ -1,0 +1,134 @@
+"""Random ragged segments, and what plain float64 loops over each of them give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from torch import Tensor
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Segments one after another: of each its steps, then its final row.
+
+    Attributes:
+        lengths: steps of each segment.
+        ends: of each segment and signal, ``[S, K]``: True where nothing bootstraps.
+        rewards: ``[R, K]``.
+        values: ``[R, K]``.
+        log_ratio: ``[R]``.
+        gamma: ``[K]``.
+    """
+
+    lengths: tuple[int, ...]
+    ends: NDArray[np.bool_]
+    rewards: Array
+    values: Array
+    log_ratio: Array
+    gamma: Array
+
+    def tensors(self) -> dict[str, Any]:
+        """What the functions in `learner.trainers.returns` take, but for the parameters of each."""
+        finals = np.cumsum(np.array(self.lengths) + 1) - 1
+        is_step = np.ones(len(self.values))
+        is_step[finals] = 0.0
+        continues = is_step.copy()
+        continues[finals - 1] = 0.0
+        bootstraps = np.repeat(is_step[:, None], len(self.gamma), 1)
+        bootstraps[finals - 1] = ~self.ends
+        return {
+            "rewards": tensor(self.rewards),
+            "values": tensor(self.values),
+            "is_step": tensor(is_step),
+            "bootstraps": tensor(bootstraps),
+            "continues": tensor(continues),
+            "gamma": tensor(self.gamma),
+            "longest": max(self.lengths) + 1,
+        }
+
+
+def tensor(array: Array) -> Tensor:
+    """A float64 tensor."""
+    return torch.from_numpy(np.asarray(array, np.float64))
+
+
+@st.composite
+def segments(draw: st.DrawFn) -> Segments:
+    """One to eight segments of one to forty steps, one to three signals with discounts from 0 to 1."""
+    lengths = tuple(draw(st.lists(st.integers(1, 40), min_size=1, max_size=8)))
+    signals = draw(st.integers(1, 3))
+    gamma = draw(st.lists(st.floats(0.0, 1.0), min_size=signals, max_size=signals))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    rows = sum(lengths) + len(lengths)
+    scale = draw(st.sampled_from([1e-3, 1.0, 1e3]))
+    return Segments(
+        lengths=lengths,
+        ends=rng.random((len(lengths), signals)) < 0.5,
+        rewards=rng.normal(size=(rows, signals)) * scale,
+        values=rng.normal(size=(rows, signals)) * scale,
+        log_ratio=rng.normal(size=rows) * draw(st.sampled_from([0.0, 0.3, 3.0])),
+        gamma=np.array(gamma),
+    )
+
+
+@dataclass
+class Looped:
+    """What the loops give; numbers of final rows are left at 0.
+
+    Attributes:
+        advantages: generalized advantages, ``[R, K]``.
+        lambda_returns: ``[R, K]``.
+        vtrace_values: ``[R, K]``.
+        vtrace_advantages: ``[R, K]``.
+    """
+
+    advantages: Array
+    lambda_returns: Array
+    vtrace_values: Array
+    vtrace_advantages: Array
+
+
+def loop(given: Segments, lambd: float, rho_bar: float, c_bar: float) -> Looped:
+    """Goes from the end of each segment to its start, step by step and signal by signal."""
+    found = Looped(*(np.zeros_like(given.values) for _ in range(4)))
+    first = 0
+    for segment, length in enumerate(given.lengths):
+        for signal in range(len(given.gamma)):
+            _loop_one(given, found, range(first, first + length), (segment, signal), (lambd, rho_bar, c_bar))
+        first += length + 1
+    return found
+
+
+def _loop_one(
+    given: Segments,
+    found: Looped,
+    rows: range,
+    place: tuple[int, int],
+    parameters: tuple[float, float, float],
+) -> None:
+    lambd, rho_bar, c_bar = parameters
+    signal = place[1]
+    gamma = float(given.gamma[signal])
+    last = 0.0 if given.ends[place] else float(given.values[rows.stop, signal])
+    next_value = next_return = next_target = last
+    next_advantage = 0.0
+    for row in reversed(rows):
+        reward, value = float(given.rewards[row, signal]), float(given.values[row, signal])
+        ratio = float(np.exp(given.log_ratio[row]))
+        delta = reward + gamma * next_value - value
+        next_advantage = delta + gamma * lambd * next_advantage
+        next_return = reward + gamma * ((1 - lambd) * next_value + lambd * next_return)
+        found.advantages[row, signal] = next_advantage
+        found.lambda_returns[row, signal] = next_return
+        found.vtrace_advantages[row, signal] = reward + gamma * next_target - value
+        trace = lambd * min(c_bar, ratio)
+        next_target = value + min(rho_bar, ratio) * delta + gamma * trace * (next_target - next_value)
+        found.vtrace_values[row, signal] = next_target
+        next_value = value

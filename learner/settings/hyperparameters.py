@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from learner.settings.base import (
     Fraction,
@@ -17,6 +17,7 @@ from learner.settings.base import (
     Real,
     Schedule,
     SettingsModel,
+    invalid_as_told,
 )
 
 
@@ -29,7 +30,8 @@ class HyperparameterSettings(SettingsModel):
     def hint_for(cls, key: str) -> str | None:
         """Names the trainers that have a hyperparameter which this one lacks."""
         owners = [name for name, model in HYPERPARAMETERS.items() if key in model.model_fields]
-        return f"it is a hyperparameter of {' and '.join(owners)}" if owners else None
+        named = " and ".join(part for part in (", ".join(owners[:-1]), *owners[-1:]) if part)
+        return f"it is a hyperparameter of {named}" if owners else None
 
     batch_size: PositiveWhole = Field(default=1024, description="steps in one minibatch")
     buffer_size: PositiveWhole = Field(default=10240, description="steps collected before an update")
@@ -81,6 +83,44 @@ class POCAHyperparameters(OnPolicyHyperparameters):
     """MA-POCA (Cohen et al. 2022, arXiv:2111.05992); its critic sees the whole group and shares nothing."""
 
 
+class VTraceHyperparameters(ActorCriticHyperparameters):
+    """What ``appo`` and ``impala`` share: trainers whose experience may be many versions old."""
+
+    ratio: Literal["per_action", "joint"] = Field(
+        default="joint", description="take the ratio of the whole action, or of each action factor (as ML-Agents' ppo)"
+    )
+    rho_bar: PositiveReal = Field(default=1.0, description="largest ratio in the temporal differences of V-trace")
+    c_bar: PositiveReal = Field(default=1.0, description="largest ratio in the traces of V-trace; at most rho_bar")
+    shared_critic: bool = Field(default=False, description="one body for policy and values")
+
+    @model_validator(mode="after")
+    def _traces_are_truncated_first(self) -> Self:
+        if self.c_bar > self.rho_bar:
+            raise invalid_as_told(
+                f"c_bar is {self.c_bar:g}, more than rho_bar {self.rho_bar:g}: V-trace converges with c_bar of at most "
+                "rho_bar; lower the one or raise the other"
+            )
+        return self
+
+
+class APPOHyperparameters(VTraceHyperparameters, OnPolicyHyperparameters):
+    """Asynchronous PPO: the defaults of ``ppo``, but for the ratio."""
+
+    lambd: Fraction = Field(default=0.95, description="lambda of V-trace")
+
+
+class IMPALAHyperparameters(VTraceHyperparameters):
+    """The V-trace actor-critic (Espeholt et al. 2018, arXiv:1802.01561)."""
+
+    batch_size: PositiveWhole = Field(default=256, description="steps in one minibatch")
+    buffer_size: PositiveWhole = Field(default=2048, description="steps collected before an update")
+    num_epoch: PositiveWhole = Field(default=1, description="passes over the buffer in one update")
+    lambd: Fraction = Field(default=0.95, description="lambda of V-trace")
+    max_grad_norm: PositiveReal | None = Field(
+        default=0.5, description="largest norm of a gradient; null does not clip"
+    )
+
+
 def _steps_per_update(values: dict[str, object]) -> float:
     """Copies ``steps_per_update``, which the reward signals follow unless they have their own."""
     steps = values.get("steps_per_update")
@@ -106,7 +146,13 @@ class SACHyperparameters(HyperparameterSettings):
 
 
 HYPERPARAMETERS: Mapping[str, type[HyperparameterSettings]] = MappingProxyType(
-    {"ppo": PPOHyperparameters, "poca": POCAHyperparameters, "sac": SACHyperparameters}
+    {
+        "ppo": PPOHyperparameters,
+        "appo": APPOHyperparameters,
+        "impala": IMPALAHyperparameters,
+        "poca": POCAHyperparameters,
+        "sac": SACHyperparameters,
+    }
 )
 """Hyperparameter model of each trainer type that a run file may name; which can be trained, `unsupported` says."""
 

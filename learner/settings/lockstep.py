@@ -64,7 +64,9 @@ def conflicts(options: RunOptions) -> Iterator[tuple[Path, str]]:
     """Yields what keeps a run in lock-step from being repeatable: the path of a setting, and what to do about it."""
     if options.rollcast.lockstep is None:
         return
-    named: list[tuple[Path, TrainerSettings]] = [(("behaviors", name), settings) for name, settings in options.behaviors.items()]
+    named: list[tuple[Path, TrainerSettings]] = [
+        (("behaviors", name), settings) for name, settings in options.behaviors.items()
+    ]
     if options.default_settings is not None:
         named.append((("default_settings",), options.default_settings))
     for path, settings in named:

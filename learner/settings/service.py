@@ -120,7 +120,7 @@ class ServiceSettings(SettingsModel):
         default=None,
         ge=0,
         le=MAX_STEPS,
-        description="most versions between acting and learning; null is the trainer's (ppo 4)",
+        description="most versions between acting and learning; null is the trainer's (ppo 4, appo and impala 32)",
     )
     device_ring_steps: PositiveWhole | None = Field(
         default=None, le=2**40, description="steps the ring on the training device holds; null is the trainer's"
@@ -132,7 +132,8 @@ class ServiceSettings(SettingsModel):
     )
 
     lockstep: LockstepSettings | None = Field(
-        default=None, description="a run that can be repeated bit by bit on one kind of CPU; null lets actors run freely"
+        default=None,
+        description="a run that can be repeated bit by bit on one kind of CPU; null lets actors run freely",
     )
 
     checkpoint_seconds: PositiveReal = Field(

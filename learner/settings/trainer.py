@@ -24,6 +24,7 @@ from learner.settings.network import NetworkSettings
 from learner.settings.rewards import ExtrinsicSettings, RewardSignals
 
 DEFAULT_TRAINER_TYPE = "ppo"
+ASYNCHRONOUS_TRAINERS = frozenset({"appo", "impala"})
 MAX_HORIZON_STEPS = 2**31 - 1
 
 
@@ -59,6 +60,11 @@ def _default_hyperparameters(values: dict[str, object]) -> HyperparameterSetting
     return model()
 
 
+def _is_asynchronous(values: dict[str, object]) -> bool:
+    """Returns whether a trainer is made for actors that never wait."""
+    return values.get("trainer_type") in ASYNCHRONOUS_TRAINERS
+
+
 class TrainerSettings(SettingsModel):
     """One behavior of the run file, complete.
 
@@ -89,7 +95,8 @@ class TrainerSettings(SettingsModel):
     )
     summary_freq: PositiveWhole = Field(default=50000, description="steps between summaries")
     threaded: bool = Field(
-        default=False, description="collect while updating, with data up to max_policy_lag versions old"
+        default_factory=_is_asynchronous,
+        description="collect while updating, with data up to max_policy_lag versions old; appo and impala do",
     )
     self_play: SelfPlaySettings | None = None
     behavioral_cloning: BehavioralCloningSettings | None = None

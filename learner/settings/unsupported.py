@@ -8,7 +8,7 @@ from learner.settings.parameters import MAX_FLOAT32, ParameterSettings
 from learner.settings.run import RunOptions
 from learner.settings.trainer import TrainerSettings
 
-BUILT_TRAINERS = frozenset({"ppo"})
+BUILT_TRAINERS = frozenset({"appo", "impala", "ppo"})
 """Trainer types that can be trained; the others of the run file can be read."""
 
 

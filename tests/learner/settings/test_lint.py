@@ -89,5 +89,5 @@ def test_the_text_false_is_false(write_run: WriteRun, written: str, expected: bo
 def test_an_unknown_trainer_is_one_error_whatever_its_hyperparameters(write_run: WriteRun) -> None:
     """A run file for a trainer that does not exist says that, and nothing about its keys."""
     text = "behaviors: {Ball: {trainer_type: dqn, hyperparameters: {tau: 0.005}}}\n"
-    with pytest.raises(UserError, match=r"no trainer 'dqn'; trainers that exist: poca, ppo, sac$"):
+    with pytest.raises(UserError, match=r"no trainer 'dqn'; trainers that exist: appo, impala, poca, ppo, sac$"):
         load_run_options(write_run(text))

@@ -1,0 +1,49 @@
+"""The APPO trainer: PPO for fleets whose steps are several versions old when they are trained."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from learner.settings.hyperparameters import APPOHyperparameters
+from learner.trainers.actor_critic.experience import TargetRule
+from learner.trainers.actor_critic.loss import Loss
+from learner.trainers.actor_critic.trainer import ActorCriticTrainer
+from learner.trainers.actor_critic.vtrace import VTraceTargets
+from learner.trainers.context import TrainerContext
+from learner.trainers.ppo.loss import ppo_loss
+from learner.trainers.schedules import EPSILON_FLOOR, ScheduledValue
+
+
+class APPOTrainer(ActorCriticTrainer):
+    """PPO's clipped surrogate pi / mu, with the recorded mu, on V-trace targets; see ``appo.md``.
+
+    The ratio of the surrogate says how far the policy has moved from the one that acted. Advantages have no rho of their
+    own: it would count the same ratio twice.
+
+    Args:
+        context: everything from outside.
+
+    Raises:
+        UserError: the settings do not fit the behavior.
+    """
+
+    loss: ClassVar[Loss] = staticmethod(ppo_loss)
+
+    def __init__(self, context: TrainerContext) -> None:
+        hyper = self._own_hyperparameters(context, APPOHyperparameters)
+        self._targets = VTraceTargets(hyper.lambd, hyper.rho_bar, hyper.c_bar)
+        self._shares_critic = hyper.shared_critic
+        super().__init__(context)
+        self._epsilon = ScheduledValue(hyper.epsilon_schedule, hyper.epsilon, EPSILON_FLOOR, self.get_max_steps)
+
+    @property
+    def shares_critic(self) -> bool:
+        """Whether the critic is a head on the policy's body."""
+        return self._shares_critic
+
+    def target_rule(self) -> TargetRule:
+        """Returns how advantages and returns are made."""
+        return self._targets
+
+    def _epsilon_at(self, step: int) -> float:
+        return self._epsilon.at(step)

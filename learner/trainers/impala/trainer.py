@@ -1,0 +1,50 @@
+"""The IMPALA trainer: an actor-critic that corrects for the age of its experience by V-trace."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from learner.settings.hyperparameters import IMPALAHyperparameters
+from learner.trainers.actor_critic.experience import TargetRule
+from learner.trainers.actor_critic.loss import Coefficients, Loss
+from learner.trainers.actor_critic.trainer import ActorCriticTrainer
+from learner.trainers.actor_critic.vtrace import VTraceTargets
+from learner.trainers.context import TrainerContext
+from learner.trainers.impala.loss import impala_loss
+
+
+class IMPALATrainer(ActorCriticTrainer):
+    """Policy gradients weighted with truncated ratios, on V-trace targets; see ``impala.md``.
+
+    Args:
+        context: everything from outside.
+
+    Raises:
+        UserError: the settings do not fit the behavior.
+    """
+
+    loss: ClassVar[Loss] = staticmethod(impala_loss)
+
+    def __init__(self, context: TrainerContext) -> None:
+        hyper = self._own_hyperparameters(context, IMPALAHyperparameters)
+        self._targets = VTraceTargets(hyper.lambd, hyper.rho_bar, hyper.c_bar)
+        self._shares_critic = hyper.shared_critic
+        super().__init__(context)
+
+    @property
+    def shares_critic(self) -> bool:
+        """Whether the critic is a head on the policy's body."""
+        return self._shares_critic
+
+    def target_rule(self) -> TargetRule:
+        """Returns how advantages and returns are made."""
+        return self._targets
+
+    def _epsilon_at(self, step: int) -> float:
+        del step
+        return 0.0
+
+    def _coefficients(self) -> Coefficients:
+        """Adds where ratios are truncated, which no schedule changes."""
+        return replace(super()._coefficients(), rho_bar=self._targets.rho_bar)

@@ -49,6 +49,13 @@ class SignalSet:
         for signal in self._learned:
             signal.update(transitions)
 
+    def is_finite(self) -> Tensor:
+        """Returns a scalar bool on the device: whether everything that the signals have learned is finite."""
+        found = torch.ones((), dtype=torch.bool, device=self.gamma.device)
+        for signal in self._learned:
+            found = found & signal.is_finite()
+        return found
+
     def statistics(self) -> dict[str, float]:
         """Returns what the signals report of the steps since the last call."""
         found: dict[str, float] = {}
@@ -67,4 +74,6 @@ class SignalSet:
             KeyError, TypeError, ValueError, RuntimeError: it does not fit.
         """
         for signal in self._learned:
+            if signal.name not in state:
+                raise ValueError(f"reward signal {signal.name} is missing in the saved state")
             signal.load_state_dict(state[signal.name])

@@ -6,13 +6,24 @@ from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import torch
+from rollcast.enums import Squash
 from rollcast.specs import BehaviorSpec
 from torch import Tensor
 
 from learner.exits import ExitCode, UserError
+from learner.optimizers.reduce import Reduce, SingleLearner
+from learner.rewards.curiosity import CuriosityReward
 from learner.rewards.extrinsic import ExtrinsicReward
+from learner.rewards.learned import SignalSetup
+from learner.rewards.rnd import RNDReward
 from learner.rewards.transitions import Transitions
-from learner.settings.rewards import RewardSignals
+from learner.settings.rewards import (
+    CuriositySettings,
+    ExtrinsicSettings,
+    RewardSignals,
+    RewardSignalSettings,
+    RNDSettings,
+)
 
 
 class RewardSignal(Protocol):
@@ -45,6 +56,9 @@ class LearnedSignal(RewardSignal, Protocol):
     def update(self, transitions: Transitions) -> None:
         """Takes one gradient step; reads nothing back from the device."""
 
+    def is_finite(self) -> Tensor:
+        """Returns a scalar bool on the device: whether what was learned is finite; else the update is undone."""
+
     def statistics(self) -> Mapping[str, float]:
         """Returns what to report of the steps since the last call, by ML-Agents' names; waits for the device."""
 
@@ -60,25 +74,46 @@ class LearnedSignal(RewardSignal, Protocol):
 
 
 def build_signals(
-    settings: RewardSignals, spec: BehaviorSpec, generator: torch.Generator, device: torch.device
+    settings: RewardSignals,
+    spec: BehaviorSpec,
+    generator: torch.Generator,
+    device: torch.device,
+    *,
+    reduce: Reduce | None = None,
+    squash: Squash = Squash.CLIP3_DIV3,
 ) -> list[RewardSignal]:
-    """Builds the signals that the run file names.
+    """Builds the signals that the run file names, in the order extrinsic, curiosity, rnd, gail.
 
     Args:
         settings: the block of the run file.
         spec: what the behavior sees and does.
         generator: where initial weights come from.
         device: where everything is.
+        reduce: how several learners combine their numbers; None has one.
+        squash: what actors do to a continuous draw first.
 
     Raises:
-        UserError: one is not built yet, or there is none.
+        UserError: one is not built yet, or does not fit the behavior, or there is none.
     """
-    del spec, generator, device  # of signals that learn
-    signals: list[RewardSignal] = []
-    for name, signal in settings.active().items():
-        if name != "extrinsic":
-            raise UserError(ExitCode.RUN_FILE, f"reward_signals.{name} is not built yet: remove it from the run file")
-        signals.append(ExtrinsicReward(signal.gamma, signal.strength))
+    setup = SignalSetup(spec, generator, device, reduce or SingleLearner(), squash)
+    signals = [_build(name, signal, setup) for name, signal in settings.active().items()]
     if not signals:
         raise UserError(ExitCode.RUN_FILE, "reward_signals is empty, so nothing would be learned: add extrinsic: {}")
     return signals
+
+
+def _build(name: str, settings: RewardSignalSettings, setup: SignalSetup) -> RewardSignal:
+    """Builds one signal.
+
+    Raises:
+        UserError: it is not built yet, or does not fit the behavior.
+    """
+    match settings:
+        case ExtrinsicSettings():
+            return ExtrinsicReward(settings.gamma, settings.strength)
+        case CuriositySettings():
+            return CuriosityReward(settings, setup)
+        case RNDSettings():
+            return RNDReward(settings, setup)
+        case _:
+            raise UserError(ExitCode.RUN_FILE, f"reward_signals.{name} is not built yet: remove it from the run file")

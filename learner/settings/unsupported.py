@@ -11,6 +11,8 @@ from learner.settings.trainer import TrainerSettings
 BUILT_TRAINERS = frozenset({"appo", "impala", "ppo"})
 """Trainer types that can be trained; the others of the run file can be read."""
 
+BUILT_SIGNALS = frozenset({"extrinsic", "curiosity", "rnd"})
+
 
 def unsupported(options: RunOptions) -> list[str]:
     """Returns one line for each feature that is asked for and not built yet; none if the run can start."""
@@ -44,7 +46,7 @@ def _of_behavior(path: str, settings: TrainerSettings) -> Iterator[str]:
     if network.memory is not None:
         yield f"{path}.network_settings.memory: recurrent networks are not built yet, remove it"
     for signal in settings.reward_signals.active():
-        if signal != "extrinsic":
+        if signal not in BUILT_SIGNALS:
             yield f"{path}.reward_signals.{signal}: not built yet, remove it"
     if not settings.reward_signals.active():
         yield f"{path}.reward_signals: there is none, so nothing would be learned; add extrinsic: {{}}"

@@ -1,35 +1,5 @@
-"""Says how saved parameters differ from a network's own, in one line."""
+"""Has moved to `learner.networks.fit`."""
 
-from __future__ import annotations
+from learner.networks.fit import require_fit
 
-from collections.abc import Mapping
-from typing import Any
-
-from torch import Tensor
-
-_MAX_SHOWN = 3
-
-
-def require_fit(saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-    """Compares names and shapes before anything is loaded.
-
-    Raises:
-        TypeError: what was saved is no mapping.
-        ValueError: a parameter is missing, unknown, or of another shape; three are named, the rest are counted.
-    """
-    if not isinstance(saved, Mapping):
-        raise TypeError(f"the parameters are a {type(saved).__name__}")
-    names = (*own, *(name for name in saved if name not in own))
-    found = [
-        f"{name} is {_shape(saved, name)} in the saved state and {_shape(own, name)} here"
-        for name in names
-        if _shape(saved, name) != _shape(own, name)
-    ]
-    if found:
-        more = f", and {len(found) - _MAX_SHOWN} more" if len(found) > _MAX_SHOWN else ""
-        raise ValueError(", ".join(found[:_MAX_SHOWN]) + more)
-
-
-def _shape(state: Mapping[str, Any], name: str) -> str:
-    value = state.get(name)
-    return str(list(value.shape)) if isinstance(value, Tensor) else "missing"
+__all__ = ["require_fit"]

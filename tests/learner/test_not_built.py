@@ -38,8 +38,6 @@ def test_each_thing_is_named_and_nothing_is_written(tmp_path: Path) -> None:
     paths = [line.split(":")[0].strip() for line in done.stderr.splitlines()]
     assert paths == [
         "behaviors.Pusher.network_settings.memory",
-        "behaviors.Pusher.reward_signals.curiosity",
-        "behaviors.Pusher.reward_signals.rnd",
         "behaviors.Pusher.reward_signals.gail",
         "behaviors.Pusher.behavioral_cloning",
         "behaviors.Team.trainer_type",

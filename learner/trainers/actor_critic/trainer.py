@@ -16,6 +16,7 @@ from torch import Tensor
 from learner.device.batches import Minibatches
 from learner.device.buffer import Plan
 from learner.ingest.queue import QueuedChunk
+from learner.networks.fit import require_fit
 from learner.networks.policy import PolicyNetwork
 from learner.networks.value import ActorCritic, build_critic
 from learner.observe.metrics import LossNumbers
@@ -29,7 +30,6 @@ from learner.trainers.actor_critic.epochs import EpochSums, run_epochs
 from learner.trainers.actor_critic.experience import Experience, ExperienceMaker, Recorded, TargetRule
 from learner.trainers.actor_critic.loss import Coefficients, Loss
 from learner.trainers.context import TrainerContext
-from learner.trainers.fit import require_fit
 from learner.trainers.normalization import ObservationStatistics
 from learner.trainers.on_policy import OnPolicyTrainer
 from learner.trainers.schedules import BETA_FLOOR, LEARNING_RATE_FLOOR, ScheduledValue
@@ -96,7 +96,11 @@ class ActorCriticTrainer(OnPolicyTrainer):
         """Makes the critic, the reward signals and the optimizer."""
         hyper, context = self.hyperparameters, self.context
         signals = build_signals(
-            self.trainer_settings.reward_signals, context.behavior.spec, self._weights, context.device
+            self.trainer_settings.reward_signals,
+            context.behavior.spec,
+            self._weights,
+            context.device,
+            reduce=context.reduce,
         )
         self.signals = SignalSet(signals, context.device)
         critic = build_critic(
@@ -245,7 +249,7 @@ class ActorCriticTrainer(OnPolicyTrainer):
         ratio = sums.last.log_ratio
         scalars = torch.stack(
             [
-                self.optimizer.is_finite().double() * sums.losses.isfinite().all().double(),
+                (self.optimizer.is_finite() & self.signals.is_finite() & sums.losses.isfinite().all()).double(),
                 *(sums.losses.double() / minibatches),
                 (ratio.exp() - 1.0 - ratio).double().mean(),
                 coefficients.is_limited(ratio.exp()).double().mean(),

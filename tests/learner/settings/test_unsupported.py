@@ -19,7 +19,7 @@ from .conftest import WriteRun
         ("behaviors: {A: {}}\ncheckpoint_settings: {inference: true}", "checkpoint_settings.inference"),
         ("behaviors: {A: {self_play: {}}}", "behaviors.A.self_play"),
         ("behaviors: {A: {behavioral_cloning: {demo_path: x}}}", "behaviors.A.behavioral_cloning"),
-        ("behaviors: {A: {reward_signals: {extrinsic: {}, rnd: {}}}}", "behaviors.A.reward_signals.rnd"),
+        ("behaviors: {A: {reward_signals: {extrinsic: {}, gail: {demo_path: d}}}}", "behaviors.A.reward_signals.gail"),
         ("behaviors: {A: {reward_signals: {}}}", "nothing would be learned"),
         ("default_settings: {self_play: {}}", "default_settings.self_play"),
         (

@@ -163,11 +163,11 @@ def test_a_trainer_that_raises_is_reported() -> None:
 
 def test_a_trainer_that_cannot_be_built_is_reported() -> None:
     """Settings that do not fit the behavior end the run with their message, not in silence."""
-    bench = make_bench({**SETTINGS, "reward_signals": {"curiosity": {}}}, CONTINUOUS)
+    bench = make_bench({**SETTINGS, "reward_signals": {"gail": {"demo_path": "d"}}}, CONTINUOUS)
     with running(lambda _: build(bench.context())) as parts:
         parts.thread.join(LONG_SECONDS)
     assert isinstance(parts.failures[0], UserError)
-    assert "curiosity" in str(parts.failures[0])
+    assert "gail" in str(parts.failures[0])
 
 
 def test_a_failing_request_does_not_end_the_loop() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from learner.trainers.fit import require_fit
+from learner.networks.fit import require_fit
 
 
 def test_what_fits_is_silent() -> None:

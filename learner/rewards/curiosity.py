@@ -1,0 +1,124 @@
+"""Curiosity: what a model of the environment does not foresee is worth seeing (Pathak et al. 2017, arXiv:1705.05363).
+
+| symbol | shape | meaning |
+|---|---|---|
+| phi(s) | [B, hidden_units] | features of an observation, by the signal's own encoders and body |
+| a | [B, n + sum(branches)] | the action: draws as far as the environment tells them apart, choices one-hot |
+| f | | forward model: phi(s), a to a guess of phi(s') |
+| g | | inverse model: phi(s), phi(s') to a guess of a |
+
+The inverse model makes the features hold what the agent can influence, and nothing that it cannot.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from learner.networks.activations import Activation
+from learner.networks.body import Body
+from learner.networks.dense import DenseLayers
+from learner.networks.initializers import Initializer
+from learner.rewards.actions import ActionNumbers
+from learner.rewards.learned import LearnedReward, SignalSetup, without_memory
+from learner.rewards.transitions import Transitions
+from learner.settings.rewards import CuriositySettings
+
+LOSS_FACTOR = 10.0
+FORWARD_SHARE = 0.2
+"""Of the loss; the rest is the inverse model's (beta in equation 7)."""
+MODEL_UNITS = 256
+"""Width of the one hidden layer of each model."""
+
+
+class _Model(nn.Module):
+    """One hidden layer: ``[B, inputs]`` to ``[B, outputs]``."""
+
+    def __init__(self, inputs: int, outputs: int, kind: Activation, initializer: Initializer) -> None:
+        super().__init__()
+        self.hidden = DenseLayers(inputs, MODEL_UNITS, 1, kind, initializer)
+        self.out = initializer.linear(MODEL_UNITS, outputs, 1.0)
+
+    def forward(self, *parts: Tensor) -> Tensor:
+        """Computes the model of parts ``[B, *]``, side by side."""
+        found: Tensor = self.out(self.hidden(torch.cat(parts, dim=1)))
+        return found
+
+
+class CuriosityNetwork(nn.Module):
+    """The features of observations, and both models.
+
+    Args:
+        settings: of the signal.
+        setup: what is seen and done.
+    """
+
+    def __init__(self, settings: CuriositySettings, setup: SignalSetup) -> None:
+        super().__init__()
+        network = without_memory(settings.network_settings)
+        initializer = Initializer(network.initialization, setup.generator)
+        action, kind = setup.spec.action, network.activation
+        self.body = Body(setup.spec.observations, network, initializer)
+        self.actions = ActionNumbers(action, setup.squash, setup.device)
+        self.inverse = _Model(2 * self.body.size, self.actions.size, kind, initializer)
+        self.forecast = _Model(self.body.size + self.actions.size, self.body.size, kind, initializer)
+        self._axes, self._branches = action.continuous_size, list(action.discrete_branches)
+
+    def errors(self, transitions: Transitions) -> tuple[Tensor, Tensor, Tensor]:
+        """Computes the features ``[B, h]`` before and after a step, and the forward error ``[B]``.
+
+        The error is ``0.5 * ||f(phi(s), a) - phi(s')||^2`` (equation 6).
+        """
+        before, after = self.body(transitions.observations), self.body(transitions.next_observations)
+        action = self.actions.of(transitions.continuous, transitions.discrete)
+        return before, after, 0.5 * (self.forecast(before, action) - after).square().sum(1)
+
+    def inverse_error(self, transitions: Transitions, before: Tensor, after: Tensor) -> Tensor:
+        """Computes ``[B]``: squared error summed over axes, plus cross-entropy summed over branches (equation 3)."""
+        guess = self.inverse(before, after)
+        error = torch.zeros_like(guess[:, 0])
+        if transitions.continuous is not None:
+            taken = self.actions.axes.told_apart(transitions.continuous)
+            error = error + (guess[:, : self._axes] - taken).square().sum(1)
+        if transitions.discrete is not None:
+            scores = torch.split(guess[:, self._axes :], self._branches, dim=1)
+            logs = torch.cat([torch.log_softmax(part, dim=1) for part in scores], dim=1)
+            error = error - (logs * self.actions.one_hot(transitions.discrete)).sum(1)
+        return error
+
+
+class CuriosityReward(LearnedReward):
+    """Rewards what the forward model did not foresee.
+
+    The reward is the forward error, at most ``1 / |strength|`` (so that it counts at most 1), and 0 before the first
+    update, when it would be the error of random weights. What is behind the end of an episode counts as if there were
+    no end: otherwise an agent that is curious would avoid ends for their own sake.
+
+    Args:
+        settings: of the signal.
+        setup: everything else.
+    """
+
+    reported: ClassVar[tuple[str, ...]] = ("Losses/Curiosity Forward Loss", "Losses/Curiosity Inverse Loss")
+    ignores_ends: bool = True
+    network: CuriosityNetwork
+
+    def __init__(self, settings: CuriositySettings, setup: SignalSetup) -> None:
+        super().__init__("curiosity", settings, CuriosityNetwork(settings, setup), setup)
+        self._cap = 1.0 / abs(settings.strength) if settings.strength else math.inf
+
+    def rewards(self, transitions: Transitions) -> Tensor:
+        """Computes rewards ``[B]``."""
+        if not self.optimizer.steps:
+            return torch.zeros_like(transitions.reward)
+        return self.network.errors(transitions)[2].clamp(max=self._cap)
+
+    def loss(self, transitions: Transitions) -> tuple[Tensor, Sequence[Tensor]]:
+        """Computes ``10 (0.2 forward + 0.8 inverse)``, means over the steps, and both (equation 7)."""
+        before, after, errors = self.network.errors(transitions)
+        forward, inverse = errors.mean(), self.network.inverse_error(transitions, before, after).mean()
+        return LOSS_FACTOR * (FORWARD_SHARE * forward + (1.0 - FORWARD_SHARE) * inverse), (forward, inverse)

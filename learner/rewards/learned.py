@@ -1,0 +1,149 @@
+"""What reward signals share that learn: a network, an Adam of its own, sums of what is reported, and saving all that."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from rollcast.enums import Squash
+from rollcast.specs import BehaviorSpec
+from torch import Tensor, nn
+
+from learner.networks.body import Body
+from learner.networks.fit import require_fit
+from learner.optimizers.adam import FlatAdam
+from learner.optimizers.reduce import Reduce, SingleLearner
+from learner.rewards.normalizers import SignalNormalizers
+from learner.rewards.transitions import Transitions
+from learner.settings.network import NetworkSettings
+from learner.settings.rewards import LearnedSignalSettings
+
+
+@dataclass(frozen=True, slots=True)
+class SignalSetup:
+    """What a signal is built from, beside its settings.
+
+    Attributes:
+        spec: what the behavior sees and does.
+        generator: where initial weights come from, on the CPU.
+        device: where networks and transitions are.
+        reduce: how several learners combine their numbers.
+        squash: what actors do to a continuous draw first.
+    """
+
+    spec: BehaviorSpec
+    generator: torch.Generator
+    device: torch.device
+    reduce: Reduce = field(default_factory=SingleLearner)
+    squash: Squash = Squash.CLIP3_DIV3
+
+
+class LearnedReward(ABC):
+    """A reward signal with a network of its own; `rewards` and `loss` are the algorithm's.
+
+    Nothing of a step waits for the device, and nothing in it is random but what a subclass draws from a generator that
+    it saves: the same transitions in the same order give the same weights.
+
+    Args:
+        name: as in the run file.
+        settings: of the signal.
+        network: what learns; parameters that do not require a gradient stay as they are.
+        setup: everything else.
+
+    Attributes:
+        name: as in the run file.
+        gamma: the discount.
+        strength: the factor.
+        network: on its device.
+        optimizer: of its parameters.
+        ignores_ends: whether the value behind a terminal step counts.
+        needs_observations: True.
+        reported: the statistics, by ML-Agents' names; the mean over the steps of each is shown.
+    """
+
+    ignores_ends: bool = False
+    needs_observations: bool = True
+    reported: ClassVar[tuple[str, ...]]
+
+    def __init__(self, name: str, settings: LearnedSignalSettings, network: nn.Module, setup: SignalSetup) -> None:
+        self.name = name
+        self.gamma = settings.gamma
+        self.strength = settings.strength
+        self.network = network.to(setup.device)
+        self.optimizer = FlatAdam(self.network, settings.learning_rate, setup.reduce)
+        self._parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
+        bodies = [module for module in network.modules() if isinstance(module, Body)]
+        self._normalizers = SignalNormalizers(bodies, setup.reduce, setup.device)
+        self._sums = torch.zeros(len(self.reported), dtype=torch.float64, device=setup.device)
+        self._steps_reported = self.optimizer.steps
+
+    @abstractmethod
+    def rewards(self, transitions: Transitions) -> Tensor:
+        """Computes rewards ``[B]`` before the strength; under ``torch.no_grad``."""
+
+    @abstractmethod
+    def loss(self, transitions: Transitions) -> tuple[Tensor, Sequence[Tensor]]:
+        """Computes the loss, a scalar with a gradient, and what is `reported`, scalars each."""
+
+    @torch.no_grad()
+    def evaluate(self, transitions: Transitions) -> Tensor:
+        """Computes rewards ``[B]``, times the strength."""
+        return self.rewards(transitions) * self.strength
+
+    def update(self, transitions: Transitions) -> None:
+        """Takes one gradient step; reads nothing back from the device."""
+        self._normalizers.merge(transitions.next_observations)
+        with torch.enable_grad():
+            loss, reported = self.loss(transitions)
+            gradients = torch.autograd.grad(loss, self._parameters)
+        with torch.no_grad():
+            for parameter, gradient in zip(self._parameters, gradients, strict=True):
+                if parameter.grad is not None:
+                    parameter.grad.copy_(gradient)
+            self.optimizer.step()
+            self._sums += torch.stack([value.detach().double() for value in reported])
+
+    def is_finite(self) -> Tensor:
+        """Returns a scalar bool on the device: whether what was learned is finite."""
+        return self.optimizer.is_finite()
+
+    def statistics(self) -> Mapping[str, float]:
+        """Returns the means over the steps since the last call; nothing if there was none. Waits for the device."""
+        steps = self.optimizer.steps - self._steps_reported
+        if steps <= 0:
+            return {}
+        means = (self._sums / steps).tolist()
+        self._forget_sums()
+        return dict(zip(self.reported, means, strict=True))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns network, optimizer and statistics of the observations; copies."""
+        return {
+            "network": {name: value.clone() for name, value in self.network.state_dict().items()},
+            "optimizer": self.optimizer.state_dict(),
+            "normalizers": self._normalizers.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over a saved state; what was not reported yet is forgotten.
+
+        Raises:
+            KeyError, TypeError, ValueError, RuntimeError: it does not fit.
+        """
+        require_fit(state["network"], self.network.state_dict())
+        self.network.load_state_dict(state["network"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self._normalizers.load_state_dict(state["normalizers"])
+        self._forget_sums()
+
+    def _forget_sums(self) -> None:
+        self._sums.zero_()
+        self._steps_reported = self.optimizer.steps
+
+
+def without_memory(settings: NetworkSettings) -> NetworkSettings:
+    """Returns the settings of a signal's network, which sees single transitions and has no memory, as in ML-Agents."""
+    return settings.model_copy(update={"memory": None})

@@ -17,6 +17,7 @@ from learner.exits import UserError
 from learner.ingest.ledger import Ledger
 from learner.ingest.memory import available_bytes
 from learner.ingest.queue import TrajectoryQueue
+from learner.ingest.round_queue import RoundQueue
 from learner.ingest.trainable import check_footprint, check_observations, check_pictures, chunk_steps, footprint
 from learner.ingest.wakeup import Wakeup
 from learner.settings.names import name_problem
@@ -172,7 +173,7 @@ class BehaviorTable:
         """
         with self._ledger.lock:
             behavior.training = False
-            steps = sum(item.chunk.rows for item in behavior.queue.get())
+            steps = sum(item.chunk.rows for item in behavior.queue.drain())
             self._ledger.drop_queued(behavior.name, NOT_TRAINING, steps)
         behavior.queue.touch()
         return steps
@@ -215,7 +216,7 @@ class BehaviorTable:
             name=spec.name,
             spec=spec,
             settings=settings,
-            queue=TrajectoryQueue(self._queue_bytes(), to_service=self.to_service, to_trainer=self.to_trainer),
+            queue=self._make_queue(settings),
             max_policy_lag=max_policy_lag(settings, self.service),
             cut_at_swap=self.service.on_policy == "strict" and settings.trainer_type in _STRICT_TRAINERS,
         )
@@ -223,6 +224,14 @@ class BehaviorTable:
         self._by_name[behavior.name] = behavior
         self._untaken.append(behavior)
         return behavior
+
+    def _make_queue(self, settings: TrainerSettings) -> TrajectoryQueue:
+        size = self._queue_bytes()
+        if self.service.lockstep is None:
+            return TrajectoryQueue(size, to_service=self.to_service, to_trainer=self.to_trainer)
+        memory = settings.network_settings.memory
+        stride = 0 if memory is None else memory.sequence_length
+        return RoundQueue(size, memory_stride=stride, to_service=self.to_service, to_trainer=self.to_trainer)
 
     def _queue_bytes(self) -> int:
         """The share of a behavior in `queue_bytes`; behaviors under default_settings are not known beforehand."""

@@ -110,7 +110,7 @@ class GrantOffice:
         share = account.byte_share
         pools.bytes.update(session.session_id, share.reserved)
         common = Common(
-            limit=behavior.queue.capacity_bytes,
+            limit=behavior.queue.credit_bytes,
             unsettled=behavior.queue.queued_bytes,
             reserved=pools.bytes.total,
             sessions=len(pools.bytes),

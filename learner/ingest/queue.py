@@ -119,6 +119,11 @@ class TrajectoryQueue:
         """What the trainer said last."""
         return self._pace
 
+    @property
+    def credit_bytes(self) -> int:
+        """Memory that credit may be given for."""
+        return self.capacity_bytes
+
     def has_room(self, resident_bytes: int) -> bool:
         """Says whether a chunk may be put. An empty queue takes any chunk, or a large one could never pass."""
         with self._changed:
@@ -158,6 +163,10 @@ class TrajectoryQueue:
             self._is_dirty = True
         self._wake_service()
         return taken
+
+    def drain(self) -> list[QueuedChunk]:
+        """Takes everything that waits: nothing is trained any more."""
+        return self.get()
 
     def set_pace(self, pace: Pace) -> None:
         """Says what the trainer holds and how far actors may run ahead; covers all that was taken so far."""

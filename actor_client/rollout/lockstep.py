@@ -65,17 +65,18 @@ class Lockstep:
         self._is_playing = False
         self._asked = None if assignment is None else self._read(assignment)
 
-    def due(self, policy: ActingPolicy) -> Round | None:
-        """Returns the round that can begin with this policy now, if one waits for it."""
+    def begin(self, policy: ActingPolicy) -> Round | None:
+        """Begins the round that waits for this policy, and returns it; None if there is none.
+
+        Args:
+            policy: What acts, of the learner's present start.
+        """
         asked = self._asked
         if asked is None or self._is_playing or not asked.number or asked.version != policy.version:
             return None
-        return asked
-
-    def begin(self) -> None:
-        """The round that was due begins."""
         self._is_playing = True
         self._taken_steps = 0
+        return asked
 
     def stepped(self) -> int:
         """Counts a step of all agents; returns the number of the round if that was its last one, else 0."""

@@ -9,16 +9,18 @@ import structlog
 from actor_client.counts import RolloutCounts
 from actor_client.envs.base import EnvBatch, MaskArray, Observations, StepResult
 from actor_client.envs.errors import EnvironmentFailed, EnvironmentFailedTooOften, UnknownEnvironment, UnsupportedSpace
-from actor_client.envs.seeds import environment_seeds
+from actor_client.envs.seeds import checkpoint_seeds, environment_seeds
 from actor_client.heartbeat import Heartbeat
 from actor_client.notices import Notices
 from actor_client.policy.actions import ActingPolicy
 from actor_client.policy.noise import Noise
+from actor_client.policy.round_noise import RoundNoise
 from actor_client.rollout.duty import Duties, Duty
 from actor_client.rollout.evaluation import OTHER_STREAM, evaluation_noise
 from actor_client.rollout.examiner import BatchExaminer
 from actor_client.rollout.form import BatchForm
 from actor_client.rollout.link import BehaviorLink, Link
+from actor_client.rollout.lockstep import Lockstep
 from actor_client.rollout.recorder import Recorder
 from actor_client.rollout.stats import SAMPLE_EVERY_STEPS, RolloutStats, StepTimer
 
@@ -88,13 +90,10 @@ class RolloutLoop:
         self._on_stats = on_stats
         self._stats_every_seconds = stats_every_seconds
         action = batch.spec.action
-        self._noise = Noise(
-            link.run_seed,
-            link.actor_index,
-            agents=batch.num_envs,
-            continuous_size=action.continuous_size,
-            logits_size=action.mask_size,
-        )
+        sizes = {"continuous_size": action.continuous_size, "logits_size": action.mask_size}
+        self._noise = Noise(link.run_seed, link.actor_index, agents=batch.num_envs, **sizes)
+        self._round_noise = RoundNoise(link.run_seed, link.actor_index, agents=batch.num_envs, **sizes)
+        self._lockstep = Lockstep(behavior.behavior, behavior.team)
         self._policy: ActingPolicy | None = None
         self._counts = counts or RolloutCounts()
         self._heartbeat = heartbeat or Heartbeat()
@@ -222,10 +221,31 @@ class RolloutLoop:
         policy = self._policy
         if self._examiner is not None:
             self._examine_step(self._examiner, recorder)
-        elif policy is None or self._duty.idles or not self._behavior.may_step(self._form.num_envs):
-            self._wait(recorder)
-        else:
+        elif policy is not None and self._may_step(policy, recorder):
             self._step(policy.greedy() if self._duty.deterministic else policy, recorder)
+            if (number := self._lockstep.stepped()) > 0:
+                recorder.end_round(number, self._observations, self._masks)
+        else:
+            self._wait(recorder)
+
+    def _may_step(self, policy: ActingPolicy, recorder: Recorder) -> bool:
+        """Returns whether a step may be taken; begins the round of lock-step that is due.
+
+        Raises:
+            EnvironmentFailed: The round begins with environments that could not be reset.
+        """
+        if self._duty.idles or not self._behavior.may_step(self._form.num_envs):
+            return False
+        self._lockstep.follow(self._link.assignment)
+        begun = self._lockstep.begin(policy)
+        if begun is not None:
+            self._round_noise.begin(begun.version)
+            self._noise = self._round_noise
+            if begun.resets:
+                recorder.discard_open("reset")
+                self._reset()
+                recorder.begin(self._seeds())
+        return not self._lockstep.is_waiting
 
     def _examine_step(self, examiner: BatchExaminer, recorder: Recorder) -> None:
         actions = examiner.act(self._policy, self._observations, self._masks)
@@ -291,7 +311,7 @@ class RolloutLoop:
     def _wait(self, recorder: Recorder) -> None:
         """Sends what is closed, since nothing will join it soon, and waits for the connection."""
         recorder.flush()
-        reason = self._behavior.missing
+        reason = "hold" if self._lockstep.is_waiting else self._behavior.missing
         self._counts.waiting = reason, self._timer.clock()
         self._link.wait(WAIT_SECONDS)
         now = self._timer.clock()
@@ -365,10 +385,14 @@ class RolloutLoop:
 
         Evaluations all begin with the same ones, so that what they measure differs by the policy alone.
         """
+        link, envs = self._link, self._form.num_envs
+        if self._lockstep.is_on:
+            checkpoint = self._lockstep.checkpoint
+            return checkpoint_seeds(link.run_seed, link.actor_index, envs, checkpoint, life=self._failures)
         life = self._failures + self._evaluations
         if self._examiner is not None:
             life = OTHER_STREAM + self._failures_in_row
-        return environment_seeds(self._link.run_seed, self._link.actor_index, self._form.num_envs, life=life)
+        return environment_seeds(link.run_seed, link.actor_index, envs, life=life)
 
     def _is_done(self) -> bool:
         limits = self._limits

@@ -7,6 +7,7 @@
 #   SEED         the seed of the demo
 #   PYTEST       arguments for pytest, as in: make test PYTEST='-q -k ledger'
 #   BENCH        arguments for the bench, as in: make bench BENCH='--rounds 1 --skip sf', or with a Unity player: BENCH=unity
+#   GATES        arguments for the gates, as in: make gates GATES='cartpole-ppo --seeds 1'; GATES=--list names them
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -15,13 +16,14 @@ WHEELS ?=
 SEED ?= 1
 PYTEST ?=
 BENCH ?=
+GATES ?=
 
 PY := $(VENV)/bin/python
 PIP_INSTALL := $(PY) -m pip install --quiet -c constraints.txt $(if $(WHEELS),--find-links '$(WHEELS)')
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lint types imports test bench demo generate format clean distclean
+.PHONY: help venv lint types imports test bench gates demo generate format clean distclean
 
 help: ## print this
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +56,9 @@ test: venv lint types imports ## run every check and every test
 
 bench: venv ## compare with other trainers and with this machine's limits
 	@$(PY) -m tests.bench $(BENCH)
+
+gates: venv ## train everything that must be learned, and say what it came to (under two hours)
+	@$(PY) -m tests.gates $(GATES)
 
 demo: venv ## train CartPole here: a learner and two actors (SEED=1)
 	@$(PY) deploy/demo.py --seed $(SEED)

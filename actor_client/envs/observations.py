@@ -13,6 +13,7 @@ from rollcast.enums import ImageLayout, ObservationKind
 from rollcast.specs import ObservationSpec
 
 from actor_client.envs.base import Observations
+from actor_client.envs.entities import entities_spec, padded
 from actor_client.envs.errors import UnsupportedSpace
 
 ROOT_NAME: Final = "obs"
@@ -25,7 +26,12 @@ MIN_IMAGE_SIDE: Final = 5
 CHANNEL_COUNTS: Final = (1, 3, 4)
 BYTE_SCALE: Final = 255.0
 
-SUPPORTED: Final = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of them"
+LAYOUT: Final = "layout"
+"""The attribute of a Box that says that it is a picture or planes of a board, and the order of its axes: CHW or HWC."""
+
+LAYOUTS: Final = (ImageLayout.CHW.name, ImageLayout.HWC.name)
+
+SUPPORTED: Final = "Box, Discrete, MultiDiscrete, MultiBinary, Sequence of Box, and Dict and Tuple of them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +61,17 @@ class Leaf:
         """
         for key in self.path:
             observations = [observation[key] for observation in observations]
-        return self._finish(np.array(observations, None if self.start is not None else self.spec.dtype))
+        return self._encode(observations)
 
     def encode_batch(self, observations: Any) -> NDArray[Any]:
         """Does the same with one observation whose leaves have a batch axis."""
         for key in self.path:
             observations = observations[key]
+        return self._encode(observations)
+
+    def _encode(self, observations: Any) -> NDArray[Any]:
+        if self.spec.kind is ObservationKind.ENTITIES:
+            return padded(self.spec.name, observations, self.spec.shape)
         return self._finish(np.array(observations, None if self.start is not None else self.spec.dtype))
 
     def _finish(self, values: NDArray[Any]) -> NDArray[Any]:
@@ -141,6 +152,9 @@ def _leaf(name: str, path: tuple[Any, ...], space: Any) -> Leaf:
     if isinstance(space, spaces.MultiBinary):
         spec = ObservationSpec(name, np.dtype(np.float32), (math.prod(space.shape),), ObservationKind.VECTOR)
         return Leaf(spec, path, space.shape)
+    if isinstance(space, spaces.Sequence):
+        spec = entities_spec(name, space)
+        return Leaf(spec, path, spec.shape)
     raise UnsupportedSpace(
         f"observation {name} has the space {space}; supported are {SUPPORTED}. Wrap the environment, for example in "
         f"gymnasium.wrappers.TransformObservation"
@@ -156,13 +170,25 @@ def _box(name: str, path: tuple[Any, ...], space: Any) -> Leaf:
     """A Box is an image or numbers, by its shape. Bytes of images stay bytes; all else travels as float32."""
     shape = tuple(map(int, space.shape))
     scale = BYTE_SCALE if float(np.max(space.high)) == BYTE_SCALE else 0.0
-    image = _image_shape(shape)
+    image = _told_layout(name, space, shape) or _image_shape(shape)
     if image is None:
         spec = ObservationSpec(name, np.dtype(np.float32), (math.prod(shape),), ObservationKind.VECTOR, scale=scale)
         return Leaf(spec, path, shape)
     dtype = np.dtype(np.uint8 if space.dtype == np.uint8 else np.float32)
     spec = ObservationSpec(name, dtype, image[0], ObservationKind.IMAGE, layout=image[1], scale=scale)
     return Leaf(spec, path, shape)
+
+
+def _told_layout(name: str, space: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], ImageLayout] | None:
+    """Returns the shape and layout of a Box that says by an attribute what it is; None if it says nothing."""
+    layout = getattr(space, LAYOUT, None)
+    if layout is None:
+        return None
+    if layout not in LAYOUTS or len(shape) != 3:
+        raise UnsupportedSpace(
+            f"observation {name} has {LAYOUT} {layout!r} and the shape {list(shape)}; it may be CHW or HWC, of three axes"
+        )
+    return shape, ImageLayout[layout]
 
 
 def _image_shape(shape: tuple[int, ...]) -> tuple[tuple[int, ...], ImageLayout] | None:

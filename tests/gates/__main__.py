@@ -1,0 +1,7 @@
+"""`python -m tests.gates`."""
+
+import sys
+
+from tests.gates.cli import main
+
+sys.exit(main())

@@ -1,0 +1,186 @@
+"""The rules of gates: functions from what several seeds came to, to a verdict that says by how much."""
+
+from collections.abc import Callable, Sequence
+from statistics import median
+
+from tests.gates.gate import Results, Rule, Trained, Verdict
+
+Figure = Callable[[Trained], float | None]
+
+NOTHING = float("-inf")
+"""The figure of a run that has none."""
+
+
+def last_train(trained: Trained) -> float | None:
+    """Returns the mean return of the last 100 training episodes."""
+    return trained.train
+
+
+def best_train(trained: Trained) -> float | None:
+    """Returns the best mean return of 100 training episodes during the run."""
+    return max((value for value in (trained.best, trained.train) if value is not None), default=None)
+
+
+def greedy(trained: Trained) -> float | None:
+    """Returns the mean return of deterministic episodes."""
+    return trained.greedy_mean
+
+
+def reaches(arm: str, target: float, budget_steps: int, *, far_off: float, needed: int | None = None) -> Rule:
+    """The statistic *train* reaches a target within a budget.
+
+    Args:
+        arm: whose.
+        target: of the mean return.
+        budget_steps: steps of all actors.
+        far_off: a seed whose best mean return is lower is far off, and fails the gate.
+        needed: how many seeds must reach it; None asks the median to.
+    """
+
+    def rule(results: Results) -> Verdict:
+        runs = results[arm]
+        inside = [run for run in runs if (run.steps_to_target or budget_steps + 1) <= budget_steps]
+        wanted = len(runs) // 2 + 1 if needed is None else min(needed, len(runs))
+        lost = [run for run in runs if run not in inside and _number(best_train(run)) < far_off]
+        passed = len(inside) >= wanted and not lost
+        steps = ", ".join(f"{run.steps_to_target:,}" for run in inside) or "none"
+        text = f"{len(inside)} of {len(runs)} reached {target:g} within {budget_steps:,} steps (after {steps})"
+        for run in runs:
+            if run not in inside:
+                text += f"; seed {run.seed}: {_shortfall(best_train(run), target)} after {run.steps:,} steps"
+        if lost:
+            text += f"; below {far_off:g} is far off"
+        return Verdict(passed, text)
+
+    return rule
+
+
+def at_least(arm: str, limit: float, figure: Figure, name: str, *, far_off: float, needed: int | None = None) -> Rule:
+    """A figure of the finished run reaches a limit: in the median and nowhere far off, or for so many seeds."""
+
+    def rule(results: Results) -> Verdict:
+        values = [_number(figure(run)) for run in results[arm]]
+        if needed is None:
+            passed = median(values) >= limit and min(values) >= far_off
+        else:
+            passed = sum(value >= limit for value in values) >= min(needed, len(values))
+        text = f"{name} {_listed(values)}, asked for {limit:g}"
+        return Verdict(passed, text if passed else f"{text}: {_shortfall(median(values), limit)} in the median")
+
+    return rule
+
+
+def stays_below(arm: str, limit: float) -> Rule:
+    """A control: no run's best mean return of 100 training episodes gets to the limit."""
+
+    def rule(results: Results) -> Verdict:
+        values = [_number(best_train(run)) for run in results[arm]]
+        text = f"{arm}: best {_listed(values)}, must stay below {limit:g}"
+        over = max(values) - limit
+        return Verdict(over < 0, text if over < 0 else f"{text}: {over:.4g} over it")
+
+    return rule
+
+
+def never_above(arm: str, limit: float) -> Rule:
+    """A control: no training episode of any run brings more than the limit, which is what the worst policy gets.
+
+    Looked at through means over 100 episodes, each of which would show a single better one.
+    """
+
+    def rule(results: Results) -> Verdict:
+        values = [_number(best_train(run)) for run in results[arm]]
+        text = f"{arm}: best {_listed(values)}, must stay at {limit:g}"
+        over = max(values) - limit
+        return Verdict(over <= 0, text if over <= 0 else f"{text}: {over:.4g} over it")
+
+    return rule
+
+
+def better_by(arm: str, control: str, factor: float, figure: Figure = last_train) -> Rule:
+    """Every seed of one arm is so many times as good as the same seed of its control."""
+
+    def rule(results: Results) -> Verdict:
+        pairs = [
+            (run.seed, _number(figure(run)), _number(figure(other)))
+            for run, other in zip(results[arm], results[control], strict=True)
+        ]
+        text = ", ".join(f"seed {seed}: {value:.4g} against {other:.4g}" for seed, value, other in pairs)
+        short = [(seed, value - factor * other) for seed, value, other in pairs if value < factor * other]
+        if short:
+            text += "; " + ", ".join(f"seed {seed} is {-lack:.4g} short of {factor:g} times" for seed, lack in short)
+        return Verdict(not short, text)
+
+    return rule
+
+
+def updates_per_step(arm: str, wanted: float, tolerance: float = 0.05) -> Rule:
+    """A replay trainer makes as many gradient steps as its settings say.
+
+    Args:
+        arm: whose.
+        wanted: gradient steps by environment step.
+        tolerance: how far off, as a share.
+    """
+
+    def rule(results: Results) -> Verdict:
+        rates = [(run.optimizer_steps or 0) / max(1, run.steps) for run in results[arm]]
+        off = max(abs(rate / wanted - 1.0) for rate in rates)
+        text = f"updates per step {_listed(rates)}, {off:.1%} off {wanted:g}"
+        return Verdict(off <= tolerance, text if off <= tolerance else f"{text}: more than {tolerance:.0%}")
+
+    return rule
+
+
+def imitates(arm: str, expert: str, random_return: float, share: float) -> Rule:
+    """(R - random) / (expert - random) of deterministic episodes reaches a share: median, and none 0.2 below it."""
+
+    def rule(results: Results) -> Verdict:
+        shares = []
+        for run, teacher in zip(results[arm], results[expert], strict=True):
+            span = _number(teacher.greedy_mean) - random_return
+            shares.append((_number(run.greedy_mean) - random_return) / span if span > 0 else NOTHING)
+        passed = median(shares) >= share and min(shares) >= share - 0.2
+        text = f"{arm}: {_listed(shares)} of the expert's gain over chance, asked for {share:g}"
+        return Verdict(passed, text if passed else f"{text}: {_shortfall(median(shares), share)} in the median")
+
+    return rule
+
+
+def reports(*arms: str, figure: Figure = best_train, at_least: float = NOTHING) -> Rule:
+    """Says what each arm reaches; the gate is passed if the best of each arm's seeds gets to a limit."""
+
+    def rule(results: Results) -> Verdict:
+        parts, passed = [], True
+        for arm in arms:
+            values = [_number(figure(run)) for run in results[arm]]
+            parts.append(f"{arm} {_listed(values)}")
+            passed &= max(values) >= at_least
+            if max(values) < at_least:
+                parts[-1] += f" ({_shortfall(max(values), at_least)})"
+        return Verdict(passed, "; ".join(parts))
+
+    return rule
+
+
+def all_of(*rules: Rule) -> Rule:
+    """Every one of some rules holds."""
+
+    def rule(results: Results) -> Verdict:
+        verdicts = [each(results) for each in rules]
+        return Verdict(all(verdict.passed for verdict in verdicts), "; ".join(verdict.text for verdict in verdicts))
+
+    return rule
+
+
+def _number(value: float | None) -> float:
+    return NOTHING if value is None else value
+
+
+def _listed(values: Sequence[float]) -> str:
+    return " / ".join("nothing" if value == NOTHING else f"{value:.4g}" for value in values)
+
+
+def _shortfall(value: float | None, wanted: float) -> str:
+    number = _number(value)
+    return "nothing at all" if number == NOTHING else f"{number:.4g}, {wanted - number:.4g} short"

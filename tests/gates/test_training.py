@@ -1,0 +1,41 @@
+"""A gate trains the real thing: processes that talk over gRPC, and a model that is played."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.bench.measurement import MeasurementFailed
+from tests.gates import cli
+from tests.gates.gate import SHIPPED, Arm, Gate
+from tests.gates.rules import at_least, greedy
+from tests.gates.training import train
+
+
+def arm(**changes: object) -> Arm:
+    """Returns a training of a few seconds."""
+    settings = ("hyperparameters.buffer_size=512", "hyperparameters.num_epoch=1")
+    known = {"settings": settings, "actors": 1, "envs": 4, "greedy_episodes": 3}
+    return Arm("ppo", SHIPPED / "cartpole.yaml", "CartPole-v1", 1200, **{**known, **changes})  # type: ignore[arg-type]
+
+
+def test_a_gate_is_trained_and_played(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Learner and actor run to the budget, the model plays, and the file has what came of it; a failure is exit code 1."""
+    rule = at_least("ppo", 1000.0, greedy, "greedy", far_off=0.0)
+    gate = Gate("small", "CartPole", "the impossible", (arm(),), rule, seeds=(5,))
+    assert cli._run_all([gate], tmp_path) == 1
+    (run,) = json.loads((tmp_path / "small.json").read_text())["arms"]["ppo"]
+    assert (run["seed"], run["stop_reason"]) == (5, "max_steps")
+    assert run["steps"] >= 1200
+    assert run["optimizer_steps"] >= 2
+    assert len(run["greedy"]) == 3
+    assert all(score >= 8.0 for score in run["greedy"])
+    assert "short in the median" in capsys.readouterr().out
+
+
+def test_a_run_that_cannot_start_is_a_failure_that_says_why(tmp_path: Path) -> None:
+    """What the learner says is in the message."""
+    with pytest.raises(MeasurementFailed, match="unknown key"):
+        train(arm(settings=("hyperparameters.no_such_key=1",)), 1, tmp_path / "run")

@@ -1,0 +1,153 @@
+"""One training as a user would start it: a learner process and actor processes, which talk over gRPC."""
+
+import json
+import shutil
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from tests.bench.measurement import MeasurementFailed
+from tests.bench.processes import Child
+from tests.gates.gate import Arm, Trained
+from tests.gates.greedy import play
+
+START_SECONDS = 180.0
+"""A cold start reads torch from a slow disk."""
+END_SECONDS = 60.0
+FIRST_GREEDY_SEED = 10_000
+"""Seeds of the deterministic episodes count from here: the same starts for every run, and none that it trained on."""
+
+
+def behavior_of(run_file: Path) -> str:
+    """Returns the name of a run file's only behavior."""
+    (name,) = yaml.safe_load(run_file.read_text(encoding="utf-8"))["behaviors"]
+    return str(name)
+
+
+def learner_command(arm: Arm, seed: int, folder: Path, demonstrations: Path | None = None) -> list[str]:
+    """Returns the command line of the learner.
+
+    Args:
+        arm: what is trained.
+        seed: of the run.
+        folder: of the run; it need not exist.
+        demonstrations: the file that takes the place of ``{demo}`` in the arm's settings.
+    """
+    behavior = behavior_of(arm.run_file)
+    options = ["--run-id", folder.name, "--results-dir", str(folder.parent), "--seed", str(seed)]
+    options += ["--address", "127.0.0.1:0", "--log-format", "json", "--max-wall-seconds", str(arm.wall_seconds)]
+    if arm.target is not None:
+        options += ["--target-return", str(arm.target)]
+    settings = [f"max_steps={arm.budget_steps}", *arm.settings]
+    for setting in settings:
+        key, _, value = setting.partition("=")
+        options += ["--set", f"behaviors.{behavior}.{key}={value.replace('{demo}', str(demonstrations))}"]
+    return [sys.executable, "-m", "learner", "serve", str(arm.run_file), *options]
+
+
+def train(arm: Arm, seed: int, folder: Path, demonstrations: Path | None = None) -> Trained:
+    """Trains once.
+
+    Args:
+        arm: what.
+        seed: of the run.
+        folder: of the run; what is there goes.
+        demonstrations: recorded by another arm, for one that asks for them.
+
+    Raises:
+        MeasurementFailed: a process could not be started, failed, or hung.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    logs = folder.parent / "logs"
+    with ExitStack() as children:
+        command = learner_command(arm, seed, folder, demonstrations)
+        learner = children.enter_context(Child("the learner", command, logs / f"{folder.name}-learner.log"))
+        learner.wait_until((folder / "address.json").exists, "it listened", START_SECONDS)
+        address = str(_read(folder / "address.json")["address"])
+        actors = [
+            children.enter_context(
+                Child(f"actor {number}", _actor_command(arm, address, number), logs / f"{folder.name}-{number}.log")
+            )
+            for number in range(arm.actors)
+        ]
+        learner.wait_for_success(START_SECONDS + arm.wall_seconds + END_SECONDS)
+        for actor in actors:
+            actor.wait_for_success(END_SECONDS)
+    return collect(arm, seed, folder)
+
+
+def collect(arm: Arm, seed: int, folder: Path) -> Trained:
+    """Reads what a finished run left behind, and plays its policy if the arm asks for that.
+
+    Raises:
+        MeasurementFailed: no actor took a step, or there is no model to play.
+    """
+    summary = _read(folder / "summary.json")
+    if not summary.get("env_steps_taken"):
+        raise MeasurementFailed(f"no actor took a step; the logs beside {folder} say why")
+    behavior = str(summary["behavior"])
+    progress = _read(folder / "progress.json")["behaviors"].get(behavior, {})
+    scores: list[float] = []
+    if arm.greedy_episodes:
+        starts = range(FIRST_GREEDY_SEED, FIRST_GREEDY_SEED + arm.greedy_episodes)
+        scores = play(folder / f"{behavior}.onnx", arm.env, arm.env_kwargs, starts)
+    return Trained(
+        seed=seed,
+        stop_reason=str(summary["stop_reason"]),
+        steps=int(summary["env_steps_taken"]),
+        seconds=float(summary["wall_seconds"]),
+        episodes=int(summary["episodes"]),
+        train=summary["mean_return_100"],
+        best=progress.get("best_return"),
+        steps_to_target=summary["env_steps_to_target"],
+        seconds_to_target=summary["seconds_to_target"],
+        optimizer_steps=_optimizer_steps(folder / behavior / "checkpoint.pt"),
+        greedy=tuple(scores),
+    )
+
+
+def record(arm: Arm, seed: int, folder: Path) -> Path:
+    """Lets a trained policy play demonstrations, as a user would, and returns their file.
+
+    Raises:
+        MeasurementFailed: the command failed.
+    """
+    if arm.record is None:
+        raise ValueError(f"arm {arm.name} leaves no demonstrations")
+    behavior = behavior_of(arm.run_file)
+    file = folder / f"{behavior}.demo"
+    command = [sys.executable, "-m", "actor_client", "gym", *_environment(arm), "--record", str(file)]
+    command += ["--model", str(folder / f"{behavior}.onnx"), "--episodes", str(arm.record.episodes)]
+    command += ["--behavior", behavior, "--seed", str(seed)]
+    with Child("the recorder", command, folder.parent / "logs" / f"{folder.name}-record.log") as recorder:
+        recorder.wait_for_success(START_SECONDS)
+    return file
+
+
+def _environment(arm: Arm) -> list[str]:
+    return ["--env", arm.env, "--env-kwargs", json.dumps(dict(arm.env_kwargs))]
+
+
+def _actor_command(arm: Arm, address: str, number: int) -> list[str]:
+    command = [sys.executable, "-m", "actor_client", "gym", *_environment(arm), "--num-envs", str(arm.envs)]
+    return [*command, "--learner", address, "--name", f"gate-{number}", "--metrics-address", "off"]
+
+
+def _optimizer_steps(checkpoint: Path) -> int | None:
+    if not checkpoint.exists():
+        return None
+    state = torch.load(checkpoint, weights_only=True).get("state", {})
+    return int(state["optimizer_steps"]) if "optimizer_steps" in state else None
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        document: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise MeasurementFailed(f"the run left no {path}: {error}") from error
+    return document

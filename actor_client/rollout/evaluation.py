@@ -15,8 +15,10 @@ from rollcast.enums import Purpose, SegmentEnd
 from rollcast.specs import BehaviorSpec
 
 from actor_client.notices import Notices
+from actor_client.policy.actions import ActingPolicy
 from actor_client.policy.noise import Noise
 from actor_client.rollout.chunks import ChunkBuilder
+from actor_client.rollout.duty import Duty
 from actor_client.rollout.episodes import MAX_INFO_COLUMNS
 from actor_client.rollout.link import BehaviorLink
 
@@ -209,6 +211,43 @@ class EpisodeSender:
         for chunk in builder.build_episodes(records, generation=generation):
             link.books.seal(0)
             link.send(chunk)
+
+
+class Examinee:
+    """The policy that an evaluation is of: one from its first episode to its last.
+
+    Args:
+        duty: What is asked for.
+        link: Where a pinned version comes from.
+
+    Attributes:
+        policy: What acts; None before it was chosen. Without a limit of episodes it follows the newest one.
+    """
+
+    __slots__ = ("_duty", "_link", "policy")
+
+    def __init__(self, duty: Duty, link: BehaviorLink) -> None:
+        self._duty = duty
+        self._link = link
+        self.policy: ActingPolicy | None = None
+
+    def is_outdated(self, newest: ActingPolicy | None) -> bool:
+        """Whether the learner was started anew since the policy was chosen; it is then given up."""
+        if newest is None or self.policy is None or self.policy.generation == newest.generation:
+            return False
+        self.policy = None
+        return True
+
+    def choose(self, newest: ActingPolicy | None) -> bool:
+        """Chooses what acts, as far as it must be chosen; returns whether another one acts now."""
+        duty, before = self._duty, self.policy
+        if newest is None or (before is not None and (duty.episodes or before.version == newest.version)):
+            return False
+        chosen = self._link.pinned(duty.generation, duty.version) if duty.version else newest
+        if chosen is None:
+            return False
+        self.policy = chosen.greedy() if duty.deterministic else chosen
+        return self.policy is not before
 
 
 class UnusableEpisodes:

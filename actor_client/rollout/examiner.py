@@ -11,7 +11,7 @@ from actor_client.envs.base import MaskArray, Observations, StepResult
 from actor_client.policy.actions import ActingPolicy, Actions
 from actor_client.policy.noise import Noise
 from actor_client.rollout.duty import Duty
-from actor_client.rollout.evaluation import EpisodeSender, PlayedEpisode, Quota, UnusableEpisodes
+from actor_client.rollout.evaluation import EpisodeSender, Examinee, PlayedEpisode, Quota, UnusableEpisodes
 from actor_client.rollout.link import BehaviorLink
 
 
@@ -28,7 +28,6 @@ class BatchExaminer:
 
     Attributes:
         duty: The same.
-        policy: What acts; None before it was chosen. Without a limit of episodes it follows the newest one.
     """
 
     def __init__(
@@ -42,7 +41,7 @@ class BatchExaminer:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.duty = duty
-        self.policy: ActingPolicy | None = None
+        self._examinee = Examinee(duty, link)
         self._link = link
         self._noise = noise
         self._agents = agents
@@ -55,6 +54,11 @@ class BatchExaminer:
         self._first_versions = np.zeros(agents, np.int64)
         self._numbers = np.zeros(agents, np.int64)
         self._seeds: Sequence[int] = [0] * agents
+
+    @property
+    def policy(self) -> ActingPolicy | None:
+        """What acts; None before it was chosen."""
+        return self._examinee.policy
 
     @property
     def is_done(self) -> bool:
@@ -91,19 +95,12 @@ class BatchExaminer:
 
     def _choose(self, newest: ActingPolicy | None) -> None:
         """Chooses what acts; another start of the learner begins the evaluation anew, with episodes to come."""
-        duty = self.duty
-        if newest is None:
-            return
-        if self.policy is not None and self.policy.generation != newest.generation:
+        if self._examinee.is_outdated(newest):
             self._counts[:] = False
             self._sender.forget()
-            self._quota, self.policy = Quota(duty.episodes), None
-        if self.policy is not None and (duty.episodes or self.policy.version == newest.version):
-            return
-        chosen = self._link.pinned(duty.generation, duty.version) if duty.version else newest
-        if chosen is not None:
-            self.policy = chosen.greedy() if duty.deterministic else chosen
-            self._first_versions[self._lengths == 0] = chosen.version
+            self._quota = Quota(self.duty.episodes)
+        if self._examinee.choose(newest) and self.policy is not None:
+            self._first_versions[self._lengths == 0] = self.policy.version
 
     def record(self, result: StepResult) -> None:
         """Takes one step of all environments into account, and sends what is due."""

@@ -1,7 +1,7 @@
 """One behavior id, over all players: who asks, what acts, and what of it is still to be recorded."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +10,9 @@ from rollcast.specs import BehaviorSpec
 from actor_client.connection.behavior import BehaviorPort
 from actor_client.connection.link import LearnerLink
 from actor_client.policy.actions import ActingPolicy, Actions
+from actor_client.rollout.agents.examiner import AgentExaminer
 from actor_client.rollout.agents.recorder import AgentRecorder
+from actor_client.rollout.duty import Duty
 from actor_client.unity.asking import Asking
 from actor_client.unity.channels.stats import StatRecord
 
@@ -33,6 +35,8 @@ class Acting:
         spec: What agents see and do.
         team: Their team.
         agents: How many there are by now.
+        duty: What is asked for.
+        stale: Players that are not reset for it yet.
         clock: Monotonic seconds.
 
     Attributes:
@@ -41,6 +45,8 @@ class Acting:
         waiting: Who asks and has no actions.
         policy: What acts; None before there is one.
         unrecorded: Whether there is something to record.
+        duty: What is asked for.
+        rests: An evaluation is over, for all: nobody is answered until there is another assignment.
     """
 
     def __init__(
@@ -50,8 +56,15 @@ class Acting:
         team: int,
         agents: int,
         *,
+        duty: Duty | None = None,
+        stale: Collection[int] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.duty = duty or Duty()
+        self.rests = False
+        self._stale = tuple(stale)
+        self._newest: ActingPolicy | None = None
+        self._examiner: AgentExaminer | None = None
         self.spec = spec
         self.team = team
         self.waiting: list[Asking] = []
@@ -82,6 +95,45 @@ class Acting:
         """Finished episodes that could not be reported."""
         return 0 if self._recorder is None else self._recorder.unusable_episodes
 
+    @property
+    def is_done(self) -> bool:
+        """Whether it has played all episodes of its evaluation, those included that ended just now."""
+        self.record()
+        return self._examiner is not None and self._examiner.is_done
+
+    def assign(self, duty: Duty, *, stale: Collection[int]) -> None:
+        """Begins another duty. What was recorded is sent.
+
+        Args:
+            duty: What is asked for.
+            stale: Players that will be reset if an evaluation begins or ends.
+        """
+        self.record()
+        if (active := self._active) is not None:
+            active.cut()
+        self.duty, self._stale, self.rests = duty, tuple(stale), False
+        self._examine()
+
+    @property
+    def _active(self) -> AgentExaminer | AgentRecorder | None:
+        """Who hears of agents."""
+        return self._recorder if self._examiner is None else self._examiner
+
+    def _examine(self) -> None:
+        """Begins an evaluation if one is asked for, or ends it."""
+        self._examiner = None
+        if self.duty.evaluates and self._port is not None:
+            self._examiner = AgentExaminer(self.duty, self.spec, self._port, stale=self._stale, clock=self._clock)
+        self._choose()
+
+    def _choose(self) -> None:
+        """Chooses what acts."""
+        if self._examiner is not None:
+            self._examiner.choose(self._newest)
+            self.policy = self._examiner.policy
+        elif self._newest is not None:
+            self.policy = self._newest.greedy() if self.duty.deterministic else self._newest
+
     def add(self, asking: Asking) -> None:
         """Takes what one message says of this behavior id."""
         self._arrived.append(asking)
@@ -109,13 +161,16 @@ class Acting:
         if policy is not None:
             self.record()  # whoever waits will be answered by the new one: its rows end with what is seen now
             recorder.swap(policy.generation, policy.version)
-            self.policy = policy
+            self._newest = policy
+        if policy is not None or self._examiner is not None:
+            self._choose()
 
     def _begin(self) -> BehaviorPort | None:
         """Makes what needs the learner's answer to the declaration."""
         port = self._port = self._declaration.port
         if port is not None:
             self._recorder = AgentRecorder(self.spec, port, clock=self._clock)
+            self._examine()
         return port
 
     @property
@@ -123,7 +178,7 @@ class Acting:
         """Agents that were answered and have not shown up again: each will make a step."""
         if self._acted:
             self.record()
-        return 0 if self._recorder is None else self._recorder.in_flight
+        return 0 if (active := self._active) is None else active.in_flight
 
     def may_act(self, in_flight: int) -> bool:
         """Whether those who wait may be answered: there is a policy, credit, and no hold.
@@ -131,8 +186,10 @@ class Acting:
         Args:
             in_flight: Agents of all teams of the behavior that were answered: credit is for all of them.
         """
-        if self.policy is None or self._port is None or self._recorder is None:
+        if self.policy is None or self._port is None or self._recorder is None or self.duty.idles:
             return False
+        if self._examiner is not None:
+            return not self.rests and self._port.may_act(self.policy)
         return self._port.may_step(self.agents_waiting + in_flight)
 
     def acted(self, actions: Actions) -> None:
@@ -143,7 +200,7 @@ class Acting:
 
     def record(self) -> None:
         """Records what arrived and what was done, as far as the learner knows the behavior."""
-        recorder = self._recorder
+        recorder = self._active
         if recorder is None or not self.unrecorded:
             return
         self.unrecorded = False
@@ -177,22 +234,22 @@ class Acting:
         self.record()
         self.waiting = [asking for asking in self.waiting if asking.worker != worker]
         self._arrived = [asking for asking in self._arrived if asking.worker != worker]
-        if self._recorder is not None:
-            self._recorder.drop_env(worker, reason)
+        if (active := self._active) is not None:
+            active.drop_env(worker, reason)
 
     def flush(self) -> None:
         """Sends what is closed: nothing will join it soon."""
         self.record()
-        if self._recorder is not None:
-            self._recorder.flush()
+        if (active := self._active) is not None:
+            active.flush()
 
     def poll(self) -> None:
         """Sends what is old enough."""
-        if self._recorder is not None:
-            self._recorder.poll()
+        if (active := self._active) is not None:
+            active.poll()
 
     def end(self) -> None:
         """Ends all open segments and sends everything."""
         self.record()
-        if self._recorder is not None:
-            self._recorder.cut()
+        if (active := self._active) is not None:
+            active.cut()

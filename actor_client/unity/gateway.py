@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 import structlog
 from rollcast.enums import SegmentEnd
-from rollcast.specs import mismatches
+from rollcast.specs import BehaviorSpec, mismatches
 from rollcast.v1 import session_pb2
 
 from actor_client.connection.link import LearnerLink
@@ -27,6 +27,7 @@ from actor_client.connection.session import RunInfo
 from actor_client.heartbeat import Heartbeat
 from actor_client.policy.actions import ActingPolicy
 from actor_client.policy.noise import Noise
+from actor_client.rollout.evaluation import evaluation_noise
 from actor_client.unity import handshake
 from actor_client.unity.acting import Acting
 from actor_client.unity.asking import Asking, Exchange
@@ -34,6 +35,7 @@ from actor_client.unity.batching import act
 from actor_client.unity.channels.hub import SideChannels
 from actor_client.unity.conversation import Conversation
 from actor_client.unity.counts import GatewayCounts
+from actor_client.unity.duties import CrewDuties
 from actor_client.unity.faults import BadPlayerData
 from actor_client.unity.mailbox import Kind, Mailbox, Post
 from actor_client.unity.reading import Part, PlayerReader, PlayerStep
@@ -102,7 +104,8 @@ class Gateway:
         self._clock = clock
         self._seats = [Seat(conversation.worker, channels(conversation.worker)) for conversation in conversations]
         self._crew: dict[tuple[str, int], Acting] = {}
-        self._noises: dict[str, Noise] = {}
+        self._noises: dict[tuple[str, bool], Noise] = {}
+        self._duties = CrewDuties()
         self._assignment = link.assignment or run_info.assignment
         self._rollout = link.counts
         self._log = structlog.get_logger()
@@ -296,7 +299,15 @@ class Gateway:
         acting = self._crew.get(key)
         if acting is None:
             agents = max(1, len(part.step.decisions.ids))
-            acting = self._crew[key] = Acting(self._link, form.spec, form.team, agents, clock=self._clock)
+            acting = self._crew[key] = Acting(
+                self._link,
+                form.spec,
+                form.team,
+                agents,
+                duty=self._duties.of(self._assignment, *key),
+                stale=[seat.worker for seat in self._seats if seat.reset_due],
+                clock=self._clock,
+            )
             self._log.info("behavior_found", behavior=form.behavior_id, agents=agents)
         elif acting.spec != form.spec and (differences := mismatches(acting.spec, form.spec)):
             raise BadPlayerData(
@@ -316,8 +327,12 @@ class Gateway:
             self._assignment = assignment
             for seat in self._seats:
                 seat.assign(assignment)
+            self._noises = {key: noise for key, noise in self._noises.items() if not key[1]}
+            for exchange in self._duties.begin(assignment, self._crew, self._seats):
+                self._finish(exchange)
         for acting in self._crew.values():
             acting.follow()
+        self._duties.rest(self._crew.values())
 
     def _answered(self) -> list[Exchange]:
         """Chooses actions for all who may act, in one run a policy.
@@ -358,14 +373,21 @@ class Gateway:
 
     def _noise(self, acting: Acting) -> Noise:
         """Returns the random numbers of a behavior, all its teams together."""
-        noise = self._noises.get(acting.spec.name)
+        key = acting.spec.name, acting.duty.evaluates
+        noise = self._noises.get(key)
         if noise is None:
-            action = acting.spec.action
-            noise = self._noises[acting.spec.name] = Noise(
-                self._run.run_seed,
-                self._run.actor_index,
-                agents=acting.agents_waiting,
-                continuous_size=action.continuous_size,
-                logits_size=action.mask_size,
-            )
+            make = evaluation_noise if acting.duty.evaluates else _noise
+            noise = make(self._run.run_seed, self._run.actor_index, acting.spec, acting.agents_waiting)
+            self._noises[key] = noise
         return noise
+
+
+def _noise(run_seed: int, actor_index: int, spec: BehaviorSpec, agents: int) -> Noise:
+    action = spec.action
+    return Noise(
+        run_seed,
+        actor_index,
+        agents=agents,
+        continuous_size=action.continuous_size,
+        logits_size=action.mask_size,
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import structlog
@@ -14,12 +15,30 @@ from rollcast.enums import SegmentEnd
 from rollcast.trajectories import Chunk
 from torch import Tensor
 
-from learner.device.columns import ACTION_MASK, RingColumn
+from learner.device.columns import ACTION_MASK, MEMORY, RingColumn
 from learner.device.layout import ChunkSegments, fill, spans, split
 from learner.device.ring import DeviceRing
 from learner.device.staging import staging_for
 
 log = structlog.get_logger(__name__)
+
+
+class Place(NamedTuple):
+    """Where a segment belongs; consecutive ones of an episode share what a critic remembers.
+
+    Attributes:
+        env: number of the environment, of its actor.
+        agent: number of the agent there.
+        episode: number of the episode.
+        first_step: of the segment, in the episode.
+        continues: the episode goes on after it.
+    """
+
+    env: int
+    agent: int
+    episode: int
+    first_step: int
+    continues: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +52,7 @@ class Segment:
         oldest_version: of its rows.
         actor_index: who sent it.
         masked: it came with action masks.
+        place: where it belongs; None unless the ring holds memories.
     """
 
     first_row: int
@@ -41,6 +61,7 @@ class Segment:
     oldest_version: int
     actor_index: int
     masked: bool
+    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +125,7 @@ class UpdateBuffer:
         self._staging = staging_for(self.ring, block_rows, device)
         self._block_rows = block_rows
         self._grows = grows
+        self._is_recurrent = any(column.name == MEMORY for column in columns)
         self._device = device
         self._taken: list[Segment] = []
         self._waiting: deque[Segment] = deque()
@@ -135,7 +157,8 @@ class UpdateBuffer:
                 break
             fill(self._staging.open(first, rows), self.ring.columns, chunk, parts, run)
             self._staging.commit()
-            self._append(first, parts, run, actor_index, masked=ACTION_MASK in chunk.columns)
+            places = _places(chunk, run) if self._is_recurrent else None
+            self._append(first, parts, run, places, actor_index, masked=ACTION_MASK in chunk.columns)
             staged += len(run)
         return staged
 
@@ -162,12 +185,21 @@ class UpdateBuffer:
         return self.ring.reserve(rows)
 
     def _append(
-        self, first: int, parts: ChunkSegments, run: NDArray[np.int64], actor_index: int, *, masked: bool
+        self,
+        first: int,
+        parts: ChunkSegments,
+        run: NDArray[np.int64],
+        places: list[Place] | None,
+        actor_index: int,
+        *,
+        masked: bool,
     ) -> None:
-        for index in run.tolist():
+        for number, index in enumerate(run.tolist()):
             steps = int(parts.lengths[index])
             terminated = int(parts.ends[index]) == SegmentEnd.TERMINATED
-            self._waiting.append(Segment(first, steps, terminated, int(parts.oldest[index]), actor_index, masked))
+            place = None if places is None else places[number]
+            oldest = int(parts.oldest[index])
+            self._waiting.append(Segment(first, steps, terminated, oldest, actor_index, masked, place))
             self.waiting_steps += steps
             first += steps + 1
 
@@ -261,3 +293,11 @@ class UpdateBuffer:
 
     def _to_device(self, array: NDArray[np.int64] | NDArray[np.float64]) -> Tensor:
         return torch.from_numpy(array).to(self._device)
+
+
+def _places(chunk: Chunk, run: NDArray[np.int64]) -> list[Place]:
+    """Reads where segments belong."""
+    names = ("env", "agent", "episode", "first_step")
+    columns = [chunk.columns[name][run].tolist() for name in names]
+    continues = (chunk.columns["end"][run] == SegmentEnd.CUT).tolist()
+    return [Place(*values) for values in zip(*columns, continues, strict=True)]

@@ -19,6 +19,7 @@ ACTION_MASK = "action_mask"
 CONTINUOUS_ACTION = "continuous_action"
 DISCRETE_ACTION = "discrete_action"
 LOG_PROB = "log_prob"
+MEMORY = "memory"
 REWARD = "reward"
 VERSION = "version"
 
@@ -32,12 +33,14 @@ class RingColumn:
         dtype: element type in the ring.
         shape: of one row.
         final: the chunk's column that fills the final rows, if any.
+        stride: the chunk has a value for every so many rows of a segment; the other rows hold zeros.
     """
 
     name: str
     dtype: torch.dtype
     shape: tuple[int, ...] = ()
     final: str | None = None
+    stride: int = 1
 
     @property
     def row_bytes(self) -> int:
@@ -50,10 +53,17 @@ def observation_column(name: str) -> str:
     return f"obs/{name}"
 
 
-def on_policy_columns(spec: BehaviorSpec) -> tuple[RingColumn, ...]:
+def on_policy_columns(spec: BehaviorSpec, *, memory_size: int = 0, memory_stride: int = 0) -> tuple[RingColumn, ...]:
     """Returns the columns of an on-policy trainer.
 
-    ``reward`` is the agent's own reward plus its group's; ``version`` the policy version that acted.
+    ``reward`` is the agent's own reward plus its group's; ``version`` the policy version that acted; ``memory`` is what
+    the policy remembered before a row, at the first row of each sequence. A column of all rows, most of them zeros, is
+    larger than a list of sequences would be, and moves with its rows wherever they go.
+
+    Args:
+        spec: what the behavior sees and does.
+        memory_size: numbers of memory an agent; 0 = none.
+        memory_stride: rows between two records of memory.
     """
     columns = [
         RingColumn(
@@ -74,6 +84,8 @@ def on_policy_columns(spec: BehaviorSpec) -> tuple[RingColumn, ...]:
     columns.append(RingColumn(LOG_PROB, torch.float32, (action.factors,)))
     columns.append(RingColumn(REWARD, torch.float32))
     columns.append(RingColumn(VERSION, torch.int64))
+    if memory_size:
+        columns.append(RingColumn(MEMORY, torch.float32, (memory_size,), stride=memory_stride))
     return tuple(columns)
 
 

@@ -87,7 +87,11 @@ def fill(
     for column in columns:
         target = block[column.name]
         target[final_rows] = 0 if column.final is None else chunk.columns[column.final][chosen]
-        if column.name == VERSION:
+        if column.stride > 1:
+            target[step_rows] = 0
+            sources, places = _strided(parts.lengths, chosen, column.stride)
+            target[places] = chunk.columns[column.name][sources]
+        elif column.name == VERSION:
             target[step_rows] = parts.versions[steps]
         elif column.name == REWARD:
             target[step_rows] = _rewards(chunk)[steps]
@@ -95,6 +99,18 @@ def fill(
             target[step_rows] = chunk.columns[column.name][steps]
         else:
             target[step_rows] = 1 if column.name == ACTION_MASK else 0
+
+
+def _strided(
+    lengths: NDArray[np.int64], chosen: NDArray[np.int64], stride: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Returns which rows of a chunk's column with a value for every stride-th row go where in a block."""
+    counts = -(-lengths // stride)
+    sources = spans((np.cumsum(counts) - counts)[chosen], counts[chosen])
+    rows = lengths[chosen] + 1
+    first = np.cumsum(rows) - rows
+    places = np.repeat(first, counts[chosen]) + stride * spans(np.zeros_like(chosen), counts[chosen])
+    return sources, places
 
 
 def _rewards(chunk: Chunk) -> NDArray[np.float32]:

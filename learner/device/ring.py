@@ -82,6 +82,10 @@ class DeviceRing:
         """Frees all rows before an absolute row; None frees every row."""
         self._tail = self._head if row is None else row
 
+    def restart(self, used_rows: int) -> None:
+        """Begins anew with absolute row 0 in place 0; the first ``used_rows`` count as used."""
+        self._tail, self._head = 0, used_rows
+
     def place(self, row: int) -> int:
         """Returns where an absolute row lies."""
         return row % self.capacity_rows

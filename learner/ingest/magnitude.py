@@ -10,12 +10,12 @@ from rollcast.chunks import Chunk
 from rollcast.faults import NOT_FINITE
 
 LARGEST: Final = 1e15
-"""Losses and normalizers square observations and returns, in float32, whose largest number is 3.4e38."""
-_SQUARED: Final = ("obs/", "final_obs/", "reward", "group_reward", "prev_reward")
+"""Losses, normalizers and the optimizer square observations, returns and gradients along memories, in float32, whose largest number is 3.4e38."""
+_SQUARED: Final = ("obs/", "final_obs/", "reward", "group_reward", "prev_reward", "memory")
 
 
 def find_excess(chunk: Chunk) -> tuple[str, str] | None:
-    """Looks for the first observation or reward beyond `LARGEST`, in a chunk without infinite numbers.
+    """Looks for the first observation, reward or memory beyond `LARGEST`, in a chunk without infinite numbers.
 
     Returns:
         The ledger's word, which is that of infinite numbers, and a detail for the log; None if there is none.

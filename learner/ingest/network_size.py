@@ -1,4 +1,4 @@
-"""How large the networks of entities and goals become: plain arithmetic, for the networks and for the check of a declaration."""
+"""How large the networks of entities, goals and memories become: plain arithmetic, for the networks and for the check of a declaration."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ HEADS: Final = 4
 
 _EMBEDDINGS_KEPT: Final = 12
 """Numbers of the width of an embedding that one entity leaves for the way back: queries, keys, values, norms, sums, ..."""
+
+_MEMORIES_KEPT: Final = 5
+"""Numbers of the size of a memory that one row leaves there: four gates and their sums, hidden numbers and cells."""
 
 
 def is_entities(spec: ObservationSpec) -> bool:
@@ -89,8 +92,17 @@ def conditioning_parameters(specs: Sequence[ObservationSpec], network: NetworkSe
     return hidden + (units + 1) * generated_weights(specs, network) + units
 
 
+def memory_parameters(network: NetworkSettings) -> int:
+    """Counts the parameters of a recurrent memory; 0 without."""
+    if network.memory is None:
+        return 0
+    size = network.memory.memory_size // 2
+    return 4 * size * (network.hidden_units + size + 1)
+
+
 def row_numbers(specs: Sequence[ObservationSpec], network: NetworkSettings) -> int:
-    """Estimates how many numbers one row leaves for the way back through attention and generated weights."""
+    """Estimates how many numbers one row leaves for the way back through attention, generated weights and memory."""
     entities = sum(spec.shape[0] for spec in specs if is_entities(spec))
     attended = entities * (_EMBEDDINGS_KEPT * EMBEDDING + 2 * HEADS * entities)
-    return attended + generated_weights(specs, network)
+    remembered = 0 if network.memory is None else _MEMORIES_KEPT * network.memory.memory_size
+    return attended + generated_weights(specs, network) + remembered

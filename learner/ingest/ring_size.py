@@ -17,8 +17,10 @@ STORED_AS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """torch cannot index, or not store, some types of the wire; the network casts to float32 anyway."""
 
-_BLOCK_BYTES = 8 * 2**20
-_MAX_BLOCK_ROWS = 4096
+BLOCK_BYTES: Final = 8 * 2**20
+MAX_BLOCK_ROWS: Final = 4096
+"""The most that is staged at once."""
+
 _DEFAULT_AGENTS = 16
 """Agents a ring has room for beside the buffers before it grows."""
 
@@ -43,14 +45,14 @@ def stored_type(dtype: np.dtype[Any]) -> str:
     return STORED_AS.get(dtype.name, dtype.name)
 
 
-def on_policy_row_bytes(spec: BehaviorSpec) -> int:
+def on_policy_row_bytes(spec: BehaviorSpec, memory_size: int = 0) -> int:
     """Returns the bytes of one row of an on-policy ring (the columns of `learner.device.columns.on_policy_columns`)."""
     observed = sum(
         observation.size * np.dtype(stored_type(observation.dtype)).itemsize for observation in spec.observations
     )
     action = spec.action
     acted = 4 * action.continuous_size + 8 * len(action.discrete_branches) + action.mask_size
-    return observed + acted + 4 * action.factors + 4 + 8  # log-probabilities, reward, version
+    return observed + acted + 4 * action.factors + 4 + 8 + 4 * memory_size  # log-probabilities, reward, ...
 
 
 def ring_size(
@@ -82,7 +84,7 @@ def ring_size(
             f"time_horizon {time_horizon} + a chunk of {chunk_steps}): raise it, or lower buffer_size or time_horizon",
         )
     steps = ring_steps or 2 * buffer_size + _DEFAULT_AGENTS * time_horizon + chunk_steps
-    block_rows = max(time_horizon + 1, min(_MAX_BLOCK_ROWS, _BLOCK_BYTES // max(1, row_bytes)))
+    block_rows = max(time_horizon + 1, min(MAX_BLOCK_ROWS, BLOCK_BYTES // max(1, row_bytes)))
     # Segments of one step take two rows each. An update of nothing else must fit, or a full ring could wait for ever.
     worst_update = 2 * (buffer_size + time_horizon + 1)
     # Blocks do not wrap: up to one block is skipped at the end, and one must fit behind what is held.

@@ -18,6 +18,7 @@ from learner.ingest.network_size import (
     goal_fault,
     is_entities,
     is_picture,
+    memory_parameters,
     row_numbers,
 )
 from learner.ingest.pictures import encoded_size, picture_fault
@@ -41,8 +42,8 @@ class Footprint:
         ring_rows: of its ring.
         row_bytes: of each.
         policy_bytes: parameters between the observations and the first layer; all others are few beside them, or the
-            run file's own. Those of attention and of a hyper-network are among them.
-        batch_bytes: what a minibatch leaves in attention and in generated weights for the way back.
+            run file's own. Those of attention, of a hyper-network and of a memory are among them.
+        batch_bytes: what a minibatch leaves in attention, generated weights and memory for the way back.
     """
 
     ring_rows: int
@@ -58,7 +59,8 @@ class Footprint:
 
 def footprint(spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSettings) -> Footprint:
     """Estimates what training a behavior takes; every picture must have passed `check_pictures`."""
-    row_bytes = on_policy_row_bytes(spec)
+    network = settings.network_settings
+    row_bytes = on_policy_row_bytes(spec, 0 if network.memory is None else network.memory.memory_size)
     size = ring_size(
         row_bytes,
         ring_steps=service.device_ring_steps,
@@ -66,12 +68,11 @@ def footprint(spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSet
         time_horizon=settings.time_horizon,
         chunk_steps=chunk_steps(spec, service),
     )
-    network = settings.network_settings
     seen = spec.observations
     inputs = sum(_inputs(observation, network) for observation in seen)
     inputs += EMBEDDING if any(is_entities(observation) for observation in seen) else 0
     outputs = spec.action.mask_size + spec.action.continuous_size
-    parameters = network.hidden_units * (inputs + outputs)
+    parameters = network.hidden_units * (inputs + outputs) + memory_parameters(network)
     parameters += attention_parameters(seen, network) + conditioning_parameters(seen, network)
     batch_bytes = _BATCH_COPIES * 4 * settings.hyperparameters.batch_size * row_numbers(seen, network)
     return Footprint(size.capacity_rows, row_bytes, 4 * parameters, batch_bytes)

@@ -1,21 +1,23 @@
-"""The body: encoders, then linear layers with an activation after each, of which goals may condition the last."""
+"""The body: encoders, then linear layers with an activation after each, of which goals may condition the last; a memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from rollcast.specs import ObservationSpec
 from torch import Tensor, nn
 
-from learner.exits import ExitCode, UserError
 from learner.ingest.network_size import row_numbers
 from learner.networks.conditioning import ConditionedLayer
 from learner.networks.dense import DenseLayers, DenseRecord
 from learner.networks.encoders import ObservationEncoder
 from learner.networks.initializers import Initializer
+from learner.networks.memory import Memory, MemoryRecord, Unrolled
 from learner.settings.network import NetworkSettings
+
+Needed = TypeVar("Needed")
 
 
 class BodyRecord(NamedTuple):
@@ -25,14 +27,16 @@ class BodyRecord(NamedTuple):
         watched: what autograd goes back from: ``[B, size]`` of the encoders if they have parameters; ``[B,
             hidden_units]`` if goals condition the body.
         dense: of the layers; None if autograd watches them, too.
+        memory: of the memory, if there is one.
     """
 
     watched: Tensor
     dense: DenseRecord | None
+    memory: MemoryRecord | None = None
 
 
 class Body(nn.Module):
-    """Observations to ``[B, hidden_units]``.
+    """Observations to ``[B, size]``.
 
     Args:
         specs: the observations, in the order in which they arrive.
@@ -40,45 +44,82 @@ class Body(nn.Module):
         initializer: where initial weights come from.
 
     Raises:
-        UserError: the settings ask for something these networks do not have, or a goal has no fixed length.
+        UserError: a goal has no fixed length.
 
     Attributes:
+        size: width of what comes out: ``hidden_units``, or half of the memory's size.
+        memory: the recurrent part; None without.
         row_numbers: roughly how many numbers one row takes beside the usual few, for callers that bound their memory.
     """
 
     def __init__(self, specs: tuple[ObservationSpec, ...], settings: NetworkSettings, initializer: Initializer) -> None:
         super().__init__()
-        if settings.memory is not None:
-            raise UserError(
-                ExitCode.RUN_FILE,
-                "network_settings.memory is set, but recurrent networks do not exist yet: take the memory block out",
-            )
         self.encoder = ObservationEncoder(specs, settings, initializer)
-        self.size = settings.hidden_units
+        units = settings.hidden_units
         goals, kind = self.encoder.goal_size, settings.activation
         plain = settings.num_layers - 1 if goals else settings.num_layers
-        self.layers = DenseLayers(self.encoder.size, self.size, plain, kind, initializer)
-        inputs = self.size if plain else self.encoder.size
-        self.conditioned = ConditionedLayer(inputs, self.size, goals, kind, initializer) if goals else None
+        self.layers = DenseLayers(self.encoder.size, units, plain, kind, initializer)
+        inputs = units if plain else self.encoder.size
+        self.conditioned = ConditionedLayer(inputs, units, goals, kind, initializer) if goals else None
+        self.memory = Memory(units, settings.memory.memory_size, initializer) if settings.memory is not None else None
+        self.size = units if self.memory is None else self.memory.size
         self.row_numbers = row_numbers(specs, settings)
         self._encoder_learns = any(parameter.requires_grad for parameter in self.encoder.parameters())
 
-    def forward(self, observations: Sequence[Tensor]) -> Tensor:
-        """Encodes ``[B, *shape]`` of each observation to ``[B, hidden_units]``."""
+    @property
+    def memory_size(self) -> int:
+        """Numbers of a memory; 0 without."""
+        return 0 if self.memory is None else self.memory.memory_size
+
+    def encode(self, observations: Sequence[Tensor]) -> Tensor:
+        """Encodes ``[B, *shape]`` of each observation to ``[B, hidden_units]``: everything before the memory."""
         values, goals = self.encoder.encode(list(observations))
         hidden: Tensor = self.layers(values)
         if self.conditioned is not None and goals is not None:
             hidden = self.conditioned(hidden, goals)
         return hidden
 
-    def record(self, observations: Sequence[Tensor]) -> tuple[Tensor, BodyRecord]:
+    def forward(self, observations: Sequence[Tensor], sequences: Unrolled | None = None) -> Tensor:
+        """Computes ``[B, size]``.
+
+        Args:
+            observations: ``[B, *shape]`` each.
+            sequences: how they are sequences; needed with a memory, and only with one.
+        """
+        hidden = self.encode(observations)
+        if self.memory is None:
+            return hidden
+        return self.memory.unroll(hidden, _needed(sequences))[0]
+
+    def step(self, observations: Sequence[Tensor], recurrent_in: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Computes ``[B, size]`` of one step, and the memory after it.
+
+        Args:
+            observations: ``[B, *shape]`` each.
+            recurrent_in: the memory before it, ``[B, memory_size]``; None without memory.
+        """
+        hidden = self.encode(observations)
+        if self.memory is None:
+            return hidden, None
+        found: tuple[Tensor, Tensor] = self.memory(hidden, _needed(recurrent_in))
+        return found
+
+    def record(self, observations: Sequence[Tensor], sequences: Unrolled | None = None) -> tuple[Tensor, BodyRecord]:
         """Computes the same as `forward`, and what `backward` needs.
 
-        Autograd watches encoders with parameters, and a body that goals condition.
+        Autograd watches encoders with parameters, a body that goals condition, and the memory.
         """
+        hidden, record = self._record_encoding(observations)
+        if self.memory is None:
+            return hidden, record
+        hidden, memory = self.memory.record(hidden, _needed(sequences))
+        return hidden, record._replace(memory=memory)
+
+    def _record_encoding(self, observations: Sequence[Tensor]) -> tuple[Tensor, BodyRecord]:
+        """Does `record` for what is before the memory."""
         if self.conditioned is not None:
             with torch.enable_grad():
-                watched = self(observations)
+                watched = self.encode(observations)
             return watched.detach(), BodyRecord(watched, None)
         if self._encoder_learns:
             with torch.enable_grad():
@@ -93,14 +134,28 @@ class Body(nn.Module):
 
         Args:
             record: of `record`.
-            outer: the loss's derivative with respect to what came out, ``[B, hidden_units]``.
+            outer: the loss's derivative with respect to what came out, ``[B, size]``.
         """
+        if self.memory is not None and record.memory is not None:
+            outer = self.memory.backward(record.memory, outer)
         if record.dense is None:
-            _backward(record.watched, list(self.parameters()), outer)
+            before = [part for part in (self.encoder, self.layers, self.conditioned) if part is not None]
+            _backward(record.watched, [parameter for part in before for parameter in part.parameters()], outer)
             return
         inner = self.layers.backward(record.dense, outer, to_inputs=self._encoder_learns)
         if inner is not None:
             _backward(record.watched, list(self.encoder.parameters()), inner)
+
+
+def _needed(value: Needed | None) -> Needed:
+    """Returns what a memory needs.
+
+    Raises:
+        ValueError: it is not there; a fault in the learner's own code.
+    """
+    if value is None:
+        raise ValueError("a recurrent network was called without a memory")
+    return value
 
 
 def _backward(watched: Tensor, parameters: list[nn.Parameter], outer: Tensor) -> None:

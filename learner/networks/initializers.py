@@ -67,6 +67,17 @@ class Initializer:
         """Makes a linear layer with weights within ``bound`` of zero, the same in every family, and a bias of zero."""
         return self._fill(nn.Linear(inputs, outputs, device="meta"), partial(nn.init.uniform_, a=-bound, b=bound), 1.0)
 
+    def gates(self, gates: int, inputs: int, units: int) -> Tensor:
+        """Makes the weights of a recurrent layer's gates, ``[gates * units, inputs]``, each gate's drawn by itself.
+
+        Xavier-uniform, as in ML-Agents, or orthogonal in that family.
+        """
+        fill = nn.init.orthogonal_ if self.kind == "orthogonal" else nn.init.xavier_uniform_
+        weights = torch.empty(gates * units, inputs)
+        for part in torch.split(weights, units):
+            fill(part, generator=self._generator)
+        return weights
+
     def conv(self, inputs: int, outputs: int, kernel: int, stride: int = 1, padding: int = 0) -> nn.Conv2d:
         """Makes a convolution ``[B, inputs, H, W] -> [B, outputs, H', W']``, its bias zero but for ``lecun``."""
         layer = nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=padding, device="meta")

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from learner.networks.body import Body
 from learner.networks.heads import CategoricalHead, GaussianHead
 from learner.networks.initializers import Initializer
+from learner.networks.memory import Unrolled
 from learner.settings.network import NetworkSettings
 
 
@@ -41,14 +42,17 @@ class PolicyNetwork(nn.Module):
 
     Raises:
         UserError: the settings ask for something that does not fit the behavior.
+
+    Attributes:
+        memory_size: numbers of a memory; 0 without.
     """
 
     def __init__(self, spec: BehaviorSpec, settings: NetworkSettings, generator: torch.Generator | None = None) -> None:
         super().__init__()
         initializer = Initializer(settings.initialization, generator)
         self.spec = spec
-        self.memory_size = 0
         self.body = Body(spec.observations, settings, initializer)
+        self.memory_size = self.body.memory_size
         continuous, branches = spec.action.continuous_size, spec.action.discrete_branches
         self.gaussian = GaussianHead(self.body.size, continuous, initializer) if continuous else None
         self.categorical = CategoricalHead(self.body.size, tuple(branches), initializer) if branches else None
@@ -59,18 +63,30 @@ class PolicyNetwork(nn.Module):
         action_masks: Tensor | None = None,
         recurrent_in: Tensor | None = None,
     ) -> PolicyOutput:
-        """Computes distribution parameters.
+        """Computes distribution parameters of one step.
 
         Args:
             observations: one ``[B, *shape]`` each, in wire type and shape.
             action_masks: ``[B, sum(branches)]`` of any numeric type, 1 = allowed; None = all allowed.
-            recurrent_in: reserved for memory; None.
+            recurrent_in: the memory before the step, ``[B, memory_size]``; None without memory.
         """
-        del recurrent_in
-        return self.act(self.body(observations), action_masks)
+        hidden, recurrent_out = self.body.step(observations, recurrent_in)
+        return self.act(hidden, action_masks)._replace(recurrent_out=recurrent_out)
+
+    def unroll(
+        self, observations: Sequence[Tensor], action_masks: Tensor | None, sequences: Unrolled | None
+    ) -> PolicyOutput:
+        """Computes the same of B steps that are whole sequences if the network has a memory.
+
+        Args:
+            observations: ``[B, *shape]`` each; packed with a memory, else in any order.
+            action_masks: as in `forward`.
+            sequences: how they are sequences; None without memory.
+        """
+        return self.act(self.body(observations, sequences), action_masks)
 
     def act(self, hidden: Tensor, action_masks: Tensor | None) -> PolicyOutput:
-        """Computes distribution parameters from the body's numbers ``[B, hidden_units]``."""
+        """Computes distribution parameters from the body's numbers ``[B, size]``."""
         mean, log_std = (None, None) if self.gaussian is None else self.gaussian(hidden)
         logits = None if self.categorical is None else self.categorical(hidden, action_masks)
         return PolicyOutput(mean, log_std, logits, None)

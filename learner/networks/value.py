@@ -13,6 +13,7 @@ from learner.networks.body import Body, BodyRecord
 from learner.networks.encoders import VectorEncoder
 from learner.networks.heads import ValueHead
 from learner.networks.initializers import Initializer
+from learner.networks.memory import Unrolled
 from learner.networks.policy import PolicyNetwork, PolicyOutput
 from learner.settings.network import NetworkSettings
 
@@ -35,9 +36,9 @@ class ValueNetwork(nn.Module):
         self.body = Body(spec.observations, settings, initializer)
         self.head = ValueHead(self.body.size, signals, initializer)
 
-    def forward(self, observations: Sequence[Tensor]) -> Tensor:
-        """Computes values ``[B, signals]`` of observations ``[B, *shape]``."""
-        values: Tensor = self.head(self.body(observations))
+    def forward(self, observations: Sequence[Tensor], sequences: Unrolled | None = None) -> Tensor:
+        """Computes values ``[B, signals]`` of observations ``[B, *shape]``; packed sequences with a memory."""
+        values: Tensor = self.head(self.body(observations, sequences))
         return values
 
 
@@ -57,11 +58,33 @@ class OutputGradients(NamedTuple):
     values: Tensor
 
 
+class Sequences(NamedTuple):
+    """How B packed steps are S sequences, for recurrent actor-critics; see `learner.networks.memory.Unrolled`.
+
+    Attributes:
+        batch_sizes: ``[L]`` int64 on the CPU.
+        policy: the policy's memories, ``[S, memory_size]``.
+        critic: those of a critic with a memory of its own, ``[S, memory_size]``; None for a head on the policy's.
+    """
+
+    batch_sizes: Tensor
+    policy: Tensor
+    critic: Tensor | None
+
+    def of_policy(self) -> Unrolled:
+        """Returns what the policy begins with."""
+        return Unrolled(self.batch_sizes, self.policy)
+
+    def of_critic(self) -> Unrolled | None:
+        """Returns what a critic's own body begins with."""
+        return None if self.critic is None else Unrolled(self.batch_sizes, self.critic)
+
+
 class ActorCriticRecord(NamedTuple):
     """What the way back through an `ActorCritic` needs.
 
     Attributes:
-        hidden: the policy's body's numbers ``[B, hidden_units]``.
+        hidden: the policy's body's numbers ``[B, size]``.
         body: of the policy's body.
         critic_hidden: what the value head saw.
         critic_body: of the critic's own body, if it has one.
@@ -88,28 +111,39 @@ class ActorCritic(nn.Module):
         self.policy = policy
         self.critic = critic
 
-    def forward(self, observations: Sequence[Tensor], action_masks: Tensor | None) -> tuple[PolicyOutput, Tensor]:
-        """Computes distribution parameters and values ``[B, signals]``."""
-        hidden = self.policy.body(observations)
-        values = self.critic(hidden if isinstance(self.critic, ValueHead) else observations)
+    def forward(
+        self, observations: Sequence[Tensor], action_masks: Tensor | None, sequences: Sequences | None = None
+    ) -> tuple[PolicyOutput, Tensor]:
+        """Computes distribution parameters and values ``[B, signals]``.
+
+        Args:
+            observations: ``[B, *shape]`` each.
+            action_masks: ``[B, sum(branches)]``, or None.
+            sequences: how they are sequences; needed with a memory, and only with one.
+        """
+        of_policy, of_critic = _parts(sequences)
+        hidden = self.policy.body(observations, of_policy)
+        critic = self.critic
+        values = critic(hidden) if isinstance(critic, ValueHead) else critic(observations, of_critic)
         return self.policy.act(hidden, action_masks), values
 
     def values(self, observations: Sequence[Tensor]) -> Tensor:
-        """Computes values ``[B, signals]`` alone."""
+        """Computes values ``[B, signals]`` alone; of networks without memory."""
         inputs = self.policy.body(observations) if isinstance(self.critic, ValueHead) else observations
         values: Tensor = self.critic(inputs)
         return values
 
     def record(
-        self, observations: Sequence[Tensor], action_masks: Tensor | None
+        self, observations: Sequence[Tensor], action_masks: Tensor | None, sequences: Sequences | None = None
     ) -> tuple[PolicyOutput, Tensor, ActorCriticRecord]:
         """Computes the same as `forward`, and what `backward` needs; to be called under ``torch.no_grad``."""
         critic = self.critic
-        hidden, body = self.policy.body.record(observations)
+        of_policy, of_critic = _parts(sequences)
+        hidden, body = self.policy.body.record(observations, of_policy)
         output = self.policy.act(hidden, action_masks)
         if isinstance(critic, ValueHead):
             return output, critic(hidden), ActorCriticRecord(hidden, body, hidden, None, action_masks)
-        critic_hidden, critic_body = critic.body.record(observations)
+        critic_hidden, critic_body = critic.body.record(observations, of_critic)
         values = critic.head(critic_hidden)
         return output, values, ActorCriticRecord(hidden, body, critic_hidden, critic_body, action_masks)
 
@@ -139,6 +173,21 @@ class ActorCritic(nn.Module):
         self.policy.body.backward(record.body, total)
 
     @property
+    def memory_size(self) -> int:
+        """Numbers of a memory; 0 without."""
+        return self.policy.memory_size
+
+    @property
+    def critic_body(self) -> Body:
+        """The body whose numbers the values are computed from."""
+        return self.policy.body if isinstance(self.critic, ValueHead) else self.critic.body
+
+    @property
+    def value_head(self) -> ValueHead:
+        """What computes values from these numbers."""
+        return self.critic if isinstance(self.critic, ValueHead) else self.critic.head
+
+    @property
     def row_numbers(self) -> int:
         """Roughly how many numbers one row takes in a body, beside the usual few."""
         return self.policy.body.row_numbers
@@ -149,6 +198,10 @@ class ActorCritic(nn.Module):
         if isinstance(self.critic, ValueNetwork):
             found += self.critic.body.encoder.normalizing.items()
         return found
+
+
+def _parts(sequences: Sequences | None) -> tuple[Unrolled | None, Unrolled | None]:
+    return (None, None) if sequences is None else (sequences.of_policy(), sequences.of_critic())
 
 
 def build_critic(

@@ -32,7 +32,9 @@ class OnPolicyTrainer(RLTrainer):
     def __init__(self, context: TrainerContext) -> None:
         super().__init__(context)
         behavior, service = context.behavior, context.service
-        columns = on_policy_columns(behavior.spec)
+        columns = on_policy_columns(
+            behavior.spec, memory_size=behavior.memory_size, memory_stride=behavior.memory_stride
+        )
         size = ring_size(
             columns,
             ring_steps=service.device_ring_steps,

@@ -74,9 +74,3 @@ def test_equal_generators_give_equal_networks() -> None:
     networks = [PolicyNetwork(spec, SETTINGS, torch.Generator().manual_seed(7)) for _ in range(2)]
     pairs = zip(networks[0].state_dict().values(), networks[1].state_dict().values(), strict=True)
     assert all(torch.equal(first, second) for first, second in pairs)
-
-
-def test_memory_is_refused() -> None:
-    """A memory block is an error that says what to do, not silently ignored."""
-    with pytest.raises(UserError, match="take the memory block out"):
-        PolicyNetwork(behavior(branches=(2,)), NetworkSettings(memory=MemorySettings()))

@@ -1,0 +1,147 @@
+"""Sequences for recurrent networks: segments cut at every so many steps, and minibatches of whole sequences.
+
+Lengths are known on the host, so which rows a minibatch has is computed there, and sent to the device once an epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from learner.device.batches import Source
+from learner.networks.value import Sequences
+
+Index = NDArray[np.int64]
+
+
+class Cut(NamedTuple):
+    """Q sequences that segments of N steps were cut into, on the host.
+
+    Attributes:
+        starts: ``[Q]``, the first step of each, 0 <= step < N.
+        lengths: ``[Q]``, at least 1.
+        segments: ``[Q]``, the segment it is part of.
+    """
+
+    starts: Index
+    lengths: Index
+    segments: Index
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceTable:
+    """Sequences, and what networks remember before each.
+
+    Attributes:
+        cut: where they are.
+        policy: ``[Q, memory_size]``, as actors recorded it.
+        critic: ``[Q, memory_size]`` of a critic with a memory of its own; None for a head on the policy's.
+    """
+
+    cut: Cut
+    policy: Tensor
+    critic: Tensor | None
+
+
+class Pack(NamedTuple):
+    """S chosen sequences in packed order (see `learner.networks.memory`).
+
+    Attributes:
+        order: ``[S]``, the chosen ones, longest first.
+        steps: ``[B]``, their steps.
+        batch_sizes: ``[L]``, sequences that have a step at each place.
+    """
+
+    order: Index
+    steps: Index
+    batch_sizes: Index
+
+
+def cut_segments(lengths: Index, stride: int) -> Cut:
+    """Cuts segments from their starts into sequences of ``stride`` steps; the last one of each may be shorter.
+
+    Args:
+        lengths: ``[S]``, steps of the segments, which lie one after another.
+        stride: the longest sequence.
+    """
+    counts = -(-lengths // stride)
+    segments = np.repeat(np.arange(len(lengths)), counts)
+    within = np.arange(len(segments)) - np.repeat(np.cumsum(counts) - counts, counts)
+    starts = (np.cumsum(lengths) - lengths)[segments] + stride * within
+    return Cut(starts, np.minimum(stride, lengths[segments] - stride * within), segments)
+
+
+def pack(cut: Cut, chosen: Index) -> Pack:
+    """Packs chosen sequences, at least one."""
+    order = chosen[np.argsort(-cut.lengths[chosen], kind="stable")]
+    lengths = cut.lengths[order]
+    places = np.arange(lengths[0])
+    batch_sizes = np.searchsorted(-lengths, -places, side="left")  # how many are longer than each place
+    at = np.repeat(places, batch_sizes)
+    sequence = np.arange(len(at)) - np.repeat(np.cumsum(batch_sizes) - batch_sizes, batch_sizes)
+    return Pack(order, cut.starts[order][sequence] + at, batch_sizes)
+
+
+def split_by_steps(cut: Cut, chosen: Index, most_steps: int) -> Iterator[Index]:
+    """Splits sequences into runs of at most ``most_steps`` steps, or of one sequence that has more."""
+    ends = np.cumsum(cut.lengths[chosen])
+    begin, done = 0, 0
+    while begin < len(chosen):
+        end = max(begin + 1, int(np.searchsorted(ends, done + most_steps, side="right")))
+        yield chosen[begin:end]
+        begin, done = end, int(ends[end - 1])
+
+
+class SequenceMinibatches:
+    """Draws minibatches of whole sequences.
+
+    Args:
+        batch_size: steps in a minibatch, if all its sequences are whole.
+        stride: steps of a whole sequence.
+        generator: of the permutations; on the CPU, for the host must know which sequences are drawn.
+    """
+
+    def __init__(self, batch_size: int, stride: int, generator: torch.Generator) -> None:
+        self.sequences = max(1, batch_size // stride)
+        self._generator = generator
+
+    def epoch(
+        self, sources: Mapping[str, Source], table: SequenceTable
+    ) -> Iterator[tuple[dict[str, Tensor], Sequences]]:
+        """Yields minibatches that share no sequence, of ``batch_size // stride`` each; the remainder is left out.
+
+        With fewer sequences than that there is one smaller minibatch.
+
+        Args:
+            sources: the columns, by step.
+            table: the sequences.
+        """
+        total = len(table.cut.starts)
+        size = min(self.sequences, total)
+        order = torch.randperm(total, generator=self._generator).numpy()[: total // size * size]
+        packs = [pack(table.cut, chosen) for chosen in order.reshape(-1, size)]
+        device = table.policy.device
+        steps = torch.from_numpy(np.concatenate([item.steps for item in packs])).to(device)
+        chosen = torch.from_numpy(np.concatenate([item.order for item in packs])).to(device)
+        lengths = [len(item.steps) for item in packs]
+        for item, rows, which in zip(packs, torch.split(steps, lengths), torch.split(chosen, size), strict=True):
+            columns = {name: source.at(rows) for name, source in sources.items()}
+            yield columns, sequences_of(table, item, which)
+
+
+def sequences_of(table: SequenceTable, item: Pack, which: Tensor) -> Sequences:
+    """Returns the memories that packed sequences begin with.
+
+    Args:
+        table: all sequences.
+        item: the packed ones.
+        which: ``[S]`` int64, their ``order`` on the device.
+    """
+    critic = None if table.critic is None else table.critic.index_select(0, which)
+    return Sequences(torch.from_numpy(item.batch_sizes), table.policy.index_select(0, which), critic)

@@ -1,0 +1,146 @@
+"""Recurrent memory: an LSTM behind the body's layers (Hochreiter and Schmidhuber 1997).
+
+A memory is one row ``h`` beside ``c``, ``[B, memory_size]``, each half as wide: where ML-Agents has it, and in its order.
+An actor goes one step at a time; training goes over many sequences at once, which begin with the memories that actors
+recorded. Sequences are *packed*: rows lie step by step (the first row of every sequence, then the second of every one
+that has two, ...), longest sequence first. So nothing is padded, and padding can have no influence on anything.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from learner.networks.initializers import Initializer
+
+FORGET_BIAS = 1.0
+"""Initial bias of the forget gates (Gers et al. 2000): what is remembered stays, until training finds otherwise."""
+_GATES = 4  # input, forget, candidate, output: torch's order
+
+
+class Unrolled(NamedTuple):
+    """How B packed rows are S sequences of at most L steps.
+
+    Attributes:
+        batch_sizes: ``[L]`` int64 on the CPU, how many sequences have a row at each step; adds up to B.
+        memory: ``[S, memory_size]``, before the first row of each sequence.
+    """
+
+    batch_sizes: Tensor
+    memory: Tensor
+
+
+class MemoryRecord(NamedTuple):
+    """What the way back through a `Memory` needs.
+
+    Attributes:
+        inputs: ``[B, inputs]``, watched by autograd.
+        hidden: ``[B, size]``, with autograd's way back.
+    """
+
+    inputs: Tensor
+    hidden: Tensor
+
+
+class Memory(nn.Module):
+    """An LSTM of one layer.
+
+    Args:
+        inputs: width of the input.
+        memory_size: numbers of a memory; even.
+        initializer: where initial weights come from.
+
+    Attributes:
+        size: width of the result: half of a memory.
+        memory_size: the same.
+    """
+
+    def __init__(self, inputs: int, memory_size: int, initializer: Initializer) -> None:
+        super().__init__()
+        self.memory_size = memory_size
+        self.size = memory_size // 2
+        self.input_weight = nn.Parameter(initializer.gates(_GATES, inputs, self.size))
+        self.hidden_weight = nn.Parameter(initializer.gates(_GATES, self.size, self.size))
+        self.bias = nn.Parameter(torch.zeros(_GATES * self.size))
+        with torch.no_grad():
+            self.bias[self.size : 2 * self.size] = FORGET_BIAS
+
+    def forward(self, values: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Goes one step, in plain operators that every runtime of ONNX has.
+
+        Args:
+            values: ``[B, inputs]``.
+            memory: before the step, ``[B, memory_size]``.
+
+        Returns:
+            ``[B, size]``, and the memory after the step.
+        """
+        hidden, cell = torch.split(memory, self.size, dim=1)
+        sums = nn.functional.linear(values, self.input_weight, self.bias) + nn.functional.linear(
+            hidden, self.hidden_weight
+        )
+        enter, keep, candidate, leave = torch.split(sums, self.size, dim=1)
+        cell = torch.sigmoid(keep) * cell + torch.sigmoid(enter) * torch.tanh(candidate)
+        hidden = torch.sigmoid(leave) * torch.tanh(cell)
+        return hidden, torch.cat((hidden, cell), dim=1)
+
+    def unroll(self, values: Tensor, sequences: Unrolled) -> tuple[Tensor, Tensor]:
+        """Goes over whole sequences, by torch's own LSTM.
+
+        Args:
+            values: ``[B, inputs]``, packed.
+            sequences: how they are sequences.
+
+        Returns:
+            ``[B, size]``, packed, and the memory after the last row of each sequence, ``[S, memory_size]``.
+        """
+        hidden, cell = torch.split(sequences.memory.unsqueeze(0), self.size, dim=2)
+        # torch's has two biases, of which one would do; with the second at zero they are one.
+        weights = [self.input_weight, self.hidden_weight, self.bias, torch.zeros_like(self.bias)]
+        if values.device.type == "cuda":
+            weights = _side_by_side(weights)
+        found, hidden, cell = torch.lstm(
+            values,
+            sequences.batch_sizes,
+            (hidden.contiguous(), cell.contiguous()),
+            weights,
+            has_biases=True,
+            num_layers=1,
+            dropout=0.0,
+            train=True,
+            bidirectional=False,
+        )
+        return found, torch.cat((hidden[0], cell[0]), dim=1)
+
+    def record(self, values: Tensor, sequences: Unrolled) -> tuple[Tensor, MemoryRecord]:
+        """Computes ``[B, size]`` as `unroll` does, watched by autograd, and what `backward` needs."""
+        with torch.enable_grad():
+            inputs = values.detach().requires_grad_()
+            hidden, _ = self.unroll(inputs, sequences)
+        return hidden.detach(), MemoryRecord(inputs, hidden)
+
+    def backward(self, record: MemoryRecord, outer: Tensor) -> Tensor:
+        """Writes the gradient of every parameter; goes back through time to the first row of each sequence.
+
+        Args:
+            record: of `record`.
+            outer: the loss's derivative with respect to what came out, ``[B, size]``.
+
+        Returns:
+            That with respect to what went in, ``[B, inputs]``.
+        """
+        parameters = [self.input_weight, self.hidden_weight, self.bias]
+        found = torch.autograd.grad(record.hidden, [record.inputs, *parameters], outer)
+        for parameter, gradient in zip(parameters, found[1:], strict=True):
+            if parameter.grad is not None:
+                parameter.grad.copy_(gradient)
+        return found[0]
+
+
+def _side_by_side(weights: list[Tensor]) -> list[Tensor]:
+    """Puts weights into one piece of storage, in the order in which cuDNN wants them; else it copies them with a warning."""
+    whole = torch.cat([weight.reshape(-1) for weight in weights])
+    parts = torch.split(whole, [weight.numel() for weight in weights])
+    return [part.view(weight.shape) for part, weight in zip(parts, weights, strict=True)]

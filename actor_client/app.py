@@ -1,21 +1,20 @@
 """The actor from start to end, to be read from top to bottom: environments, link, declaration, loop, close."""
 
 import dataclasses
-import re
 import sys
 import warnings
 from collections.abc import Callable
 from importlib.metadata import version
-from typing import Final
 
 import structlog
 
 from actor_client import logs
 from actor_client.connection.link import LearnerLink
 from actor_client.connection.session import RunInfo
+from actor_client.demos.batch import recorded
 from actor_client.endings import closing, ended
 from actor_client.envs.base import EnvBatch
-from actor_client.envs.factory import DEFAULT_BEHAVIOR, make_env_batch
+from actor_client.envs.factory import DEFAULT_BEHAVIOR, behavior_of, make_env_batch
 from actor_client.exits import ActorError, ExitCode
 from actor_client.heartbeat import Heartbeat
 from actor_client.platform import stop_signals
@@ -24,8 +23,6 @@ from actor_client.rollout.loop import LoopLimits, RolloutLoop
 from actor_client.rollout.stats import RolloutStats
 from actor_client.serving import served_metrics
 from actor_client.settings.gym import GymSettings
-
-_VERSION_SUFFIX: Final = re.compile(r"-v\d+$")
 
 
 def run_gym(settings: GymSettings) -> ExitCode:
@@ -61,16 +58,18 @@ def _act(settings: GymSettings, link: LearnerLink, heartbeat: Heartbeat) -> None
     """
     # Environments first: they may start processes, which must not inherit anything of gRPC.
     make_batch = _batch_maker(settings)
-    batch = make_batch()
-    link.start()
-    if settings.max_seconds is not None:
-        link.stop_after(settings.max_seconds)
-    with closing(link):
-        try:
-            with served_metrics(settings, link, heartbeat, settings.env):
-                _step(settings, link, make_batch, batch, heartbeat)
-        finally:
-            batch.close()
+    name = settings.behavior or behavior_of(settings.env)
+    with recorded(settings.record, name, episodes=settings.record_episodes, on_enough=link.request_stop) as wrap:
+        batch = wrap(make_batch())
+        link.start()
+        if settings.max_seconds is not None:
+            link.stop_after(settings.max_seconds)
+        with closing(link):
+            try:
+                with served_metrics(settings, link, heartbeat, settings.env):
+                    _step(settings, link, lambda: wrap(make_batch()), batch, heartbeat)
+            finally:
+                batch.close()
 
 
 def _step(
@@ -138,12 +137,6 @@ def _behavior(settings: GymSettings, run: RunInfo) -> str:
         names = ", ".join(run.behaviors)
         raise ActorError(ExitCode.USAGE, f"run {run.run_id} has the behaviors {names}; choose one with --behavior")
     return run.behaviors[0] if run.behaviors else behavior_of(settings.env)
-
-
-def behavior_of(env: str) -> str:
-    """Returns a behavior's name after an environment: `CartPole` for `CartPole-v1` and `package:CartPole-v1`."""
-    name = _VERSION_SUFFIX.sub("", env.rpartition(":")[2].rpartition("/")[2])
-    return name or DEFAULT_BEHAVIOR
 
 
 def _say_progress(stats: RolloutStats) -> None:

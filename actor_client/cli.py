@@ -131,6 +131,13 @@ def _add_gym(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--heartbeat-file", metavar="FILE", help="file to touch while the actor steps, or waits")
     parser.add_argument("--log-format", metavar="FORMAT", help="auto, console or json")
     parser.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
+    parser.add_argument(
+        "--policy",
+        metavar="POLICY",
+        help="act without a learner, for --record: module:callable, or a model that a run exported (FILE.onnx)",
+    )
+    parser.add_argument("--seed", metavar="N", help="seed of the environments, with --policy (default: 0)")
+    unity_cli.add_recording(parser)
     parser.set_defaults(run=_gym)
 
 
@@ -153,6 +160,7 @@ def _gym(parsed: argparse.Namespace) -> int:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         from actor_client.app import run_gym
+        from actor_client.demos.local import run_local
         from actor_client.settings.gym import GymSettings
         from actor_client.settings.loading import load
     except ModuleNotFoundError as error:
@@ -161,7 +169,8 @@ def _gym(parsed: argparse.Namespace) -> int:
             f"this command needs the module {error.name!r}; in the checkout: pip install '.[actor,gym]'",
         ) from None
     flags = {name: value for name, value in vars(parsed).items() if name not in {"command", "run", "version"}}
-    return run_gym(load(GymSettings, flags))
+    settings = load(GymSettings, flags)
+    return run_gym(settings) if settings.policy is None else run_local(settings)
 
 
 def _version() -> int:

@@ -18,6 +18,7 @@ class ExitCode(enum.IntEnum):
     USAGE = 10, "the command line or a ROLLCAST_ACTOR_ variable is wrong"
     UNKNOWN_ENVIRONMENT = 11, "the environment does not exist, or cannot be imported or made"
     MISSING_EXTRA = 12, "an optional part of Rollcast that this command needs is not installed"
+    RECORDING_FAILED = 13, "a demonstration cannot be recorded: the file exists, or cannot be written"
 
     UNREACHABLE = 20, "the learner did not answer within --connect-timeout"
     UNAUTHENTICATED = 21, "the learner does not know who this actor is"

@@ -1,6 +1,7 @@
 """Makes environment batches from what the command line names."""
 
 import importlib
+import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ from actor_client.envs.vector import VectorBatch
 from actor_client.exits import ActorError, ExitCode
 
 DEFAULT_BEHAVIOR: Final = "Behavior"
+_VERSION_SUFFIX: Final = re.compile(r"-v\d+$")
 _INTERFACE: Final = ("gymnasium.Env", ("reset", "step", "observation_space", "action_space"))
 _VECTOR_INTERFACE: Final = (
     "gymnasium.vector.VectorEnv",
@@ -65,6 +67,12 @@ def make_env_batch(
         _close(environments)
         raise UnknownEnvironment(f"{env} cannot be made: {one_line(error)}{_missing_part(error)}") from error
     return batch
+
+
+def behavior_of(env: str) -> str:
+    """Returns a behavior's name after an environment: `CartPole` for `CartPole-v1` and `package:CartPole-v1`."""
+    name = _VERSION_SUFFIX.sub("", env.rpartition(":")[2].rpartition("/")[2])
+    return name or DEFAULT_BEHAVIOR
 
 
 def _maker(env: str, num_envs: int | None, kwargs: dict[str, Any]) -> Callable[[], Any]:

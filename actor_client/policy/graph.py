@@ -90,8 +90,7 @@ class Graph:
 
     def __init__(self, model: bytes, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
         try:
-            check_self_contained(model)
-            self._session = _ORT.InferenceSession(model, _options(), providers=["CPUExecutionProvider"])
+            self._session = open_session(model)
         except BadModel as error:
             raise BadGraph(str(error)) from error
         except Exception as error:
@@ -160,6 +159,17 @@ class Graph:
             self._session.run_with_iobinding(self._binding)
         except Exception as error:
             raise BadGraph(f"ONNX Runtime cannot run it: {_first_line(error)}") from error
+
+
+def open_session(model: bytes) -> Any:
+    """Opens a serialized model in ONNX Runtime, on one thread.
+
+    Raises:
+        BadModel: It is none, or refers to data outside of it.
+        Exception: What ONNX Runtime raises.
+    """
+    check_self_contained(model)
+    return _ORT.InferenceSession(model, _options(), providers=["CPUExecutionProvider"])
 
 
 def _options() -> Any:

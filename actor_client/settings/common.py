@@ -30,6 +30,8 @@ class CommonSettings(BaseSettings):
     heartbeat_file: Path | None = None
     log_format: LogFormat = "auto"
     log_level: LogLevel = "info"
+    record: Path | None = None
+    record_episodes: int = Field(default=0, ge=0)
 
     @field_validator("learner")
     @classmethod
@@ -53,6 +55,12 @@ class CommonSettings(BaseSettings):
     def may_move_metrics(self) -> bool:
         """Whether another port will do as well: nobody asked for this one."""
         return "metrics_address" not in self.model_fields_set
+
+    @model_validator(mode="after")
+    def _check_recording(self) -> Self:
+        if self.record_episodes and self.record is None:
+            raise ValueError(f"record_episodes {self.record_episodes} needs a file: add --record FILE.demo")
+        return self
 
     @model_validator(mode="after")
     def _check_exposure(self) -> Self:

@@ -20,6 +20,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     _add_players(parser)
     _add_limits(parser)
     _add_common(parser)
+    add_recording(parser)
     parser.add_argument(
         "--env-args",
         nargs=argparse.REMAINDER,
@@ -60,6 +61,16 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--restarts-rate-limit-period-s", metavar="S", help=f"that period {_OF_RUN_FILE}")
     parser.add_argument(
         "--max-player-message-bytes", metavar="N", help="largest message of a player (default: 268435456)"
+    )
+
+
+def add_recording(parser: argparse.ArgumentParser) -> None:
+    """Adds what every command that acts can be told of demonstrations."""
+    parser.add_argument(
+        "--record", metavar="FILE.demo", help="record what the actor does as demonstrations, in a new file"
+    )
+    parser.add_argument(
+        "--record-episodes", metavar="N", help="stop once N episodes are recorded (default: record until stopped)"
     )
 
 

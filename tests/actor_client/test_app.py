@@ -16,9 +16,8 @@ import pytest
 import structlog
 from rollcast.v1 import session_pb2
 
-from actor_client.app import behavior_of
 from actor_client.cli import main
-from actor_client.envs.factory import make_env_batch
+from actor_client.envs.factory import behavior_of, make_env_batch
 from actor_client.exits import ExitCode
 from tests.actor_client.connection.harness import linked
 from tests.actor_client.onnx_policies import linear_policy

@@ -1,0 +1,137 @@
+"""Recording without a learner, as users run it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from rollcast.demonstrations.reading import read_demonstration
+
+from actor_client.cli import main
+from actor_client.envs.scalar import ScalarBatch
+from actor_client.exits import ExitCode
+from tests.actor_client.demos.environments import Counting
+
+HERE = "tests.actor_client.demos.environments"
+ENV = f"{HERE}:Counting"
+SPEC = ScalarBatch([Counting()], "Counting").spec
+
+
+def record(path: Path, *arguments: str, env: str = ENV) -> int:
+    """Runs the command in this process."""
+    return main(["gym", "--env", env, "--record", str(path), *arguments])
+
+
+def model(path: Path, *, memory: bool = False, name: str = "deterministic_continuous_actions") -> Path:
+    """An exported model of a tenth of what is seen; with memory, of how often it acted."""
+    scale = helper.make_tensor("scale", TensorProto.FLOAT, [], [0.1])
+    one = helper.make_tensor("one", TensorProto.FLOAT, [], [1.0])
+    seen = helper.make_tensor_value_info("obs_0", TensorProto.FLOAT, ["batch", 1])
+    done = helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 1])
+    inputs, outputs, nodes = [seen], [done], [helper.make_node("Mul", ["obs_0", "scale"], [name])]
+    if memory:
+        inputs.append(helper.make_tensor_value_info("recurrent_in", TensorProto.FLOAT, ["batch", 1, 1]))
+        outputs.append(helper.make_tensor_value_info("recurrent_out", TensorProto.FLOAT, ["batch", 1, 1]))
+        nodes = [
+            helper.make_node("Add", ["recurrent_in", "one"], ["recurrent_out"]),
+            helper.make_node("Mul", ["recurrent_out", "scale"], ["tenth"]),
+            helper.make_node("Squeeze", ["tenth"], [name], axes=[2]),
+        ]
+    graph = helper.make_graph(nodes, "policy", inputs, outputs, [scale, one])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 9)], ir_version=4)
+    path.write_bytes(made.SerializeToString())
+    onnx.checker.check_model(made)
+    return path
+
+
+def test_a_script_as_a_process(tmp_path: Path) -> None:
+    """A function of the user's acts; the actions in the file are those it chose; no learner is needed."""
+    path = tmp_path / "script.demo"
+    flags = f"--env {ENV} --num-envs 2 --policy {HERE}:tenth --record {path} --record-episodes 3"
+    done = subprocess.run(
+        [sys.executable, "-m", "actor_client", "gym", *flags.split()],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, "recorded" in done.stderr) == (0, True), done.stderr
+    found = read_demonstration(path, SPEC)
+    assert found.episodes == 3
+    assert found.continuous is not None
+    assert np.allclose(found.continuous.ravel() * 2, [0.25, 0.35, 0.45] * 3)
+    assert np.allclose(found.rewards, [0.25, 0.35, 0.45] * 3)
+
+
+def test_a_class_is_made_for_each_environment(tmp_path: Path) -> None:
+    """A class has an object for each environment, told of each new episode."""
+    path = tmp_path / "class.demo"
+    assert record(path, "--policy", f"{HERE}:Remembering", "--record-episodes", "4", "--num-envs", "2") == 0
+    assert read_demonstration(path, SPEC).rewards.tolist() == [1, 2, 2] * 4  # 3 is more than the space allows
+
+
+@pytest.mark.parametrize("memory", [False, True])
+def test_an_exported_model(tmp_path: Path, memory: bool) -> None:
+    """A model's [-1, 1] is mapped onto the bounds, and its memory begins anew with each episode."""
+    file = model(tmp_path / "policy.onnx", memory=memory)
+    assert record(tmp_path / "m.demo", "--policy", str(file), "--record-episodes", "2", "--num-envs", "2") == 0
+    found = read_demonstration(tmp_path / "m.demo", SPEC)
+    assert found.continuous is not None
+    assert np.allclose(found.continuous.ravel(), ([0.1, 0.2, 0.3] if memory else [0.0, 0.1, 0.2]) * 2)
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "line"),
+    [
+        (f"{HERE}:too_many", ExitCode.POLICY_FAILED, "it returned [0.0, 1.0]; 1 finite numbers are needed"),
+        (f"{HERE}:falls_over", ExitCode.POLICY_FAILED, "RuntimeError: no idea"),
+        (f"{HERE}:absent", ExitCode.USAGE, "has no callable absent"),
+        ("no_such_module:f", ExitCode.USAGE, "module no_such_module cannot be imported"),
+        ("nonsense", ExitCode.USAGE, "write module:callable, or the path of an exported model"),
+        ("missing.onnx", ExitCode.POLICY_FAILED, "cannot be opened: No such file"),
+    ],
+)
+def test_policies_that_cannot_act(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], policy: str, code: ExitCode, line: str
+) -> None:
+    """One line that names the policy, a documented code, and no file."""
+    assert record(tmp_path / "none.demo", "--policy", policy) == code
+    said = capsys.readouterr().err
+    assert line in said
+    assert "Traceback" not in said
+    assert not (tmp_path / "none.demo").exists()
+
+
+def test_models_that_do_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Another environment's model, a file that is none, and an environment without bounds are told apart."""
+    other = model(tmp_path / "other.onnx", name="deterministic_discrete_actions")
+    junk = tmp_path / "junk.onnx"
+    junk.write_bytes(b"not a model")
+    fine = model(tmp_path / "fine.onnx")
+    unbounded = ("--env-kwargs", '{"bounds": Infinity}')
+    for file, more, line in (
+        (other, (), "it has no output deterministic_continuous_actions"),
+        (junk, (), "it is no model that can be run"),
+        (fine, unbounded, "the environment has axes without bounds"),
+    ):
+        assert record(tmp_path / "none.demo", "--policy", str(file), *more) == ExitCode.POLICY_FAILED
+        assert line in capsys.readouterr().err
+    assert record(tmp_path / "x.demo", "--policy", str(fine), env="CartPole-v1") == ExitCode.POLICY_FAILED
+    assert "--policy" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--policy", "a:b"], "add --record FILE.demo"),
+        (["--record-episodes", "3"], "add --record FILE.demo"),
+        (["--record", "x.demo", "--seed", "3"], "seed goes with policy"),
+    ],
+)
+def test_flags_that_go_together(capsys: pytest.CaptureFixture[str], arguments: list[str], line: str) -> None:
+    """What makes no sense alone is refused with what is missing."""
+    assert main(["gym", "--env", ENV, *arguments]) == ExitCode.USAGE
+    assert line in capsys.readouterr().err

@@ -14,7 +14,7 @@ from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.ended import EndedSessions
 from learner.ingest.givenup import GivenUp, GivenUpBook
 from learner.ingest.ledger import ROLLBACK, Ledger
-from learner.ingest.places import Places
+from learner.ingest.places import FixedPlaces, Places
 from learner.ingest.session import Account, ActorCounters, Session
 
 MIN_RETURN_SECONDS: Final = 60.0
@@ -83,9 +83,10 @@ class SessionTable:
         self._behaviors = behaviors
         self._ledger = ledger
         self._lease_seconds = behaviors.service.lease_seconds
-        self._max_sessions = behaviors.service.max_sessions
+        self._max_sessions, self._limited_by = behaviors.service.session_limit
         self._sessions: dict[str, Session] = {}
-        self._places = Places()
+        lockstep = behaviors.service.lockstep
+        self._places = Places() if lockstep is None else FixedPlaces(lockstep.actors, lockstep.actor_names)
         self._ended = EndedSessions(ledger)
         self._given_up = GivenUpBook()
 
@@ -121,14 +122,20 @@ class SessionTable:
             ended = [self._end(old) for old in (twin, self._forerunner(opening)) if old is not None]
             if len(self.live()) >= self._max_sessions:
                 raise TooManySessions(
-                    f"{self._max_sessions} actors are connected, the limit of this learner (rollcast.max_sessions): "
-                    "raise it, or stop another actor",
+                    f"{self._max_sessions} actors are connected, the limit of this learner ({self._limited_by}): raise "
+                    "it, or stop another actor",
                     retry_after_seconds=FULL_RETRY_SECONDS,
                     metadata={"max_sessions": str(self._max_sessions)},
                 )
             if opening.resume is not None:
                 self._settle_lost(opening.resume)
-            return Opened(self._add(opening, replaces=asked_for), resumed=False, ended=tuple(ended))
+            session = self._add(opening, replaces=asked_for)
+            ended += [
+                self._end(old)
+                for old in list(self._sessions.values())
+                if old.actor_index == session.actor_index and old is not session
+            ]
+            return Opened(session, resumed=False, ended=tuple(ended))
 
     def get(self, session_id: str, epoch: int) -> Session:
         """Returns a session to the opening that owns it.
@@ -341,14 +348,15 @@ class SessionTable:
         return None
 
     def _add(self, opening: Opening, replaces: str) -> Session:
-        taken = {session.actor_index for session in self._sessions.values()}
+        here = {session.actor_index for session in self._sessions.values() if not session.is_awaited}
+        awaited = {session.actor_index for session in self._sessions.values() if session.is_awaited}
         now = self.clock()
         session = Session(
             session_id=secrets.token_hex(16),
             epoch=1,
             actor_name=opening.actor_name,
             instance_id=opening.instance_id,
-            actor_index=self._places.find(opening.actor_name, taken),
+            actor_index=self._places.find(opening.actor_name, here, awaited),
             generation=self.generation,
             lease_until=now + self._lease_seconds,
             last_seen=now,

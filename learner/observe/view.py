@@ -144,6 +144,32 @@ class LessonView:
 
 
 @dataclass(frozen=True, slots=True)
+class LockstepView:
+    """How far a run in lock-step is.
+
+    Attributes:
+        actors: that a round needs.
+        joined: that take part in the present round, or have joined before the first.
+        round: completed rounds of the run.
+        checkpoint_round: the round after which the newest checkpoint was saved.
+        quota_steps: that each agent takes in a round; 0 before it is known.
+        reason: what another run of the same settings would not repeat; empty while there is nothing.
+    """
+
+    actors: int
+    joined: int = 0
+    round: int = 0
+    checkpoint_round: int = 0
+    quota_steps: int = 0
+    reason: str = ""
+
+    @property
+    def is_reproducible(self) -> bool:
+        """Whether another run of the same settings comes to the same."""
+        return not self.reason
+
+
+@dataclass(frozen=True, slots=True)
 class RunView:
     """The run, at one moment.
 
@@ -158,6 +184,7 @@ class RunView:
         behaviors: one each, in the order of declaration.
         verdict: what bounds the run.
         lessons: one for each environment parameter, in the run file's order.
+        lockstep: how far it is; None unless the run is in lock-step.
     """
 
     run_id: str
@@ -170,6 +197,7 @@ class RunView:
     behaviors: tuple[BehaviorView, ...] = ()
     verdict: Verdict = Verdict()
     lessons: tuple[LessonView, ...] = ()
+    lockstep: LockstepView | None = None
 
 
 @dataclass(frozen=True, slots=True)

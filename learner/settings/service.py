@@ -170,6 +170,13 @@ class ServiceSettings(SettingsModel):
         default=5.0, ge=MIN_SECONDS, le=MAX_SECONDS, description="time between summary lines on the console"
     )
 
+    @property
+    def session_limit(self) -> tuple[int, str]:
+        """How many actors there may be at once, and which setting says so."""
+        if self.lockstep is not None:
+            return self.lockstep.actors, "rollcast.lockstep.actors"
+        return self.max_sessions, "rollcast.max_sessions"
+
     @field_validator("address", "control_address", "http_address")
     @classmethod
     def _well_formed(cls, value: str) -> str:

@@ -1,0 +1,82 @@
+"""Transitions of any behavior, and the signals that look at them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from rollcast.specs import BehaviorSpec, ObservationKind, ObservationSpec
+from torch import Tensor
+
+from learner.rewards.curiosity import CuriosityReward
+from learner.rewards.learned import LearnedReward, SignalSetup
+from learner.rewards.rnd import RNDReward
+from learner.rewards.transitions import Transitions
+from learner.settings.network import NetworkSettings
+from learner.settings.rewards import CuriositySettings, RNDSettings
+from tests.learner.networks.specs import behavior, entities, goal, image, vector
+
+CPU = torch.device("cpu")
+SMALL = NetworkSettings(hidden_units=16)
+SPECS: dict[str, BehaviorSpec] = {
+    "continuous": behavior(continuous=2),
+    "discrete": behavior(branches=(3,)),
+    "branches": behavior(branches=(3, 2)),
+    "hybrid": behavior(continuous=1, branches=(2, 4)),
+    "pixels": behavior(image(), vector(), branches=(3,)),
+    "entities": behavior(entities(), vector(), continuous=1, branches=(2,)),
+    "goal": behavior(vector(), goal(), branches=(3,)),
+    "goal and entities": behavior(entities(), goal(), continuous=2),
+}
+
+
+def setup(spec: BehaviorSpec, seed: int = 1, **changes: Any) -> SignalSetup:
+    """What a signal is built from."""
+    return SignalSetup(spec, torch.Generator().manual_seed(seed), CPU, **changes)
+
+
+def curiosity(spec: BehaviorSpec, seed: int = 1, **changes: Any) -> CuriosityReward:
+    """A small curiosity."""
+    return CuriosityReward(CuriositySettings(**{"network_settings": SMALL, **changes}), setup(spec, seed))
+
+
+def rnd(spec: BehaviorSpec, seed: int = 1, **changes: Any) -> RNDReward:
+    """A small random network distillation."""
+    return RNDReward(RNDSettings(**{"network_settings": SMALL, **changes}), setup(spec, seed))
+
+
+def observed(spec: ObservationSpec, batch: int, generator: torch.Generator) -> Tensor:
+    """A random observation ``[batch, *shape]``."""
+    shape = (batch, *spec.shape)
+    if spec.kind is ObservationKind.IMAGE:
+        return torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
+    return torch.randn(shape, generator=generator)
+
+
+def transitions(spec: BehaviorSpec, batch: int = 12, seed: int = 5, **changes: Any) -> Transitions:
+    """Random transitions; ``changes`` replace fields."""
+    generator = torch.Generator().manual_seed(seed)
+    action = spec.action
+    choices = [torch.randint(0, size, (batch,), generator=generator) for size in action.discrete_branches]
+    values: dict[str, Any] = {
+        "reward": torch.randn(batch, generator=generator),
+        "terminated": torch.zeros(batch, dtype=torch.float64),
+        "observations": [observed(each, batch, generator) for each in spec.observations],
+        "next_observations": [observed(each, batch, generator) for each in spec.observations],
+        "continuous": 2 * torch.randn(batch, action.continuous_size, generator=generator)
+        if action.continuous_size
+        else None,
+        "discrete": torch.stack(choices, 1) if choices else None,
+    }
+    return Transitions(**{**values, **changes})
+
+
+def learn(signal: LearnedReward, seen: Transitions, steps: int) -> None:
+    """Lets a signal take gradient steps on the same transitions."""
+    for _ in range(steps):
+        signal.update(seen)
+
+
+def weights(signal: LearnedReward) -> dict[str, Tensor]:
+    """A copy of all parameters and buffers."""
+    return {name: value.clone() for name, value in signal.network.state_dict().items()}

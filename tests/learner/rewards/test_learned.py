@@ -1,0 +1,147 @@
+"""What reward signals share that learn."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from learner.optimizers.reduce import SingleLearner
+from learner.rewards.learned import LearnedReward
+from learner.rewards.rnd import RNDReward
+from learner.settings.network import MemorySettings, NetworkSettings
+from learner.settings.rewards import RNDSettings
+from tests.learner.networks.specs import behavior, vector
+from tests.learner.rewards.made import SPECS, curiosity, learn, rnd, setup, transitions, weights
+
+NORMALIZED = NetworkSettings(hidden_units=16, normalize=True)
+SIGNALS = {"curiosity": curiosity, "rnd": rnd}
+
+
+@pytest.mark.parametrize("kind", SIGNALS)
+def test_the_same_steps_give_the_same_weights(kind: str) -> None:
+    """Nothing is random but the initial weights, which come from the generator: equal seeds are equal to the last bit."""
+    spec = SPECS["hybrid"]
+    first, second, other = (SIGNALS[kind](spec, seed) for seed in (1, 1, 2))
+    for signal in (first, second, other):
+        learn(signal, transitions(spec), 3)
+    assert all(torch.equal(value, weights(second)[name]) for name, value in weights(first).items())
+    assert any(not torch.equal(value, weights(other)[name]) for name, value in weights(first).items())
+
+
+@pytest.mark.parametrize("kind", SIGNALS)
+def test_a_saved_signal_goes_on_as_if_nothing_had_been(kind: str) -> None:
+    """Two steps, a save, a signal with other weights that loads it, and two more: equal to four, to the last bit."""
+    spec = SPECS["continuous"]
+    whole, rest = SIGNALS[kind](spec, network_settings=NORMALIZED), SIGNALS[kind](spec, 7, network_settings=NORMALIZED)
+    learn(whole, transitions(spec), 2)
+    state = whole.state_dict()
+    learn(whole, transitions(spec, seed=6), 2)
+    rest.load_state_dict(state)
+    learn(rest, transitions(spec, seed=6), 2)
+    assert all(torch.equal(value, weights(rest)[name]) for name, value in weights(whole).items())
+    assert torch.equal(whole.evaluate(transitions(spec)), rest.evaluate(transitions(spec)))
+
+
+@pytest.mark.parametrize("kind", SIGNALS)
+def test_loading_what_was_saved_undoes_a_step_that_went_wrong(kind: str) -> None:
+    """An observation that is not finite spoils the weights, which is seen; loading brings everything back."""
+    spec = SPECS["discrete"]
+    signal = SIGNALS[kind](spec, network_settings=NORMALIZED)
+    signal.update(transitions(spec))
+    state, before = signal.state_dict(), weights(signal)
+    signal.update(transitions(spec, next_observations=[torch.full((12, 4), torch.nan)]))
+    assert not bool(signal.is_finite())
+    signal.load_state_dict(state)
+    assert bool(signal.is_finite())
+    assert all(torch.equal(value, before[name]) for name, value in weights(signal).items())
+    assert signal.statistics() == {}
+    signal.update(transitions(spec))
+    assert all(math.isfinite(value) for value in signal.statistics().values())
+
+
+def test_the_state_of_another_network_is_refused() -> None:
+    """A wider network, or one that normalizes, does not take it over; the message names the parameter."""
+    spec = SPECS["discrete"]
+    state = rnd(spec).state_dict()
+    for settings in (NetworkSettings(hidden_units=24), NORMALIZED):
+        with pytest.raises(ValueError, match="in the saved state and"):
+            rnd(spec, network_settings=settings).load_state_dict(state)
+
+
+def test_statistics_are_means_since_the_last_look() -> None:
+    """The mean of the losses of all steps since; nothing where there was no step."""
+    spec = SPECS["discrete"]
+    signal = rnd(spec)
+    assert signal.statistics() == {}
+    losses = []
+    for seed in range(3):
+        losses.append(signal.loss(transitions(spec, seed=seed))[0].item())
+        signal.update(transitions(spec, seed=seed))
+    assert signal.statistics()["Losses/RND Loss"] == pytest.approx(sum(losses) / 3)
+    assert signal.statistics() == {}
+
+
+def test_both_networks_see_normalized_observations() -> None:
+    """With ``normalize`` the running mean and deviation of what was seen after steps is in target and predictor."""
+    spec = SPECS["discrete"]
+    signal = rnd(spec, network_settings=NORMALIZED)
+    seen = [transitions(spec, 500, seed, next_observations=[5 + 0.01 * torch.randn(500, 4)]) for seed in range(2)]
+    for each in seen:
+        signal.update(each)
+    rows = torch.cat([each.next_observations[0] for each in seen]).double()
+    for body in (signal.network.target, signal.network.predictor):
+        normalizer = body.encoder.normalizing[0].normalizer
+        assert normalizer is not None
+        torch.testing.assert_close(normalizer.mean.double(), rows.sum(0) / 1001, rtol=1e-5, atol=1e-6)
+        assert (normalizer(rows[:100].float()).abs() < 1).all()
+
+
+def test_observations_that_are_not_finite_leave_the_normalizer() -> None:
+    """One infinity would make every later observation NaN, for good."""
+    spec = SPECS["discrete"]
+    signal = rnd(spec, network_settings=NORMALIZED)
+    signal.update(transitions(spec))
+    normalizer = signal.network.target.encoder.normalizing[0].normalizer
+    assert normalizer is not None
+    before = normalizer.mean.clone()
+    broken = transitions(spec).next_observations[0].clone()
+    broken[3, 1] = torch.inf
+    signal.update(transitions(spec, next_observations=[broken]))
+    assert torch.equal(normalizer.mean, before)
+
+
+def test_a_memory_is_left_out() -> None:
+    """A signal sees single transitions: a memory block in its network, as ML-Agents' files have it, does nothing."""
+    settings = NetworkSettings(hidden_units=16, memory=MemorySettings())
+    assert weights(rnd(SPECS["discrete"], network_settings=settings)).keys() == weights(rnd(SPECS["discrete"])).keys()
+
+
+class Summing(SingleLearner):
+    """Doubles gradients, to be seen."""
+
+    def gradients(self, gradient: torch.Tensor) -> None:
+        """Doubles."""
+        gradient.mul_(2.0)
+
+    def moments(self, batch: torch.Tensor) -> torch.Tensor:
+        """Adds one."""
+        return batch + 1.0
+
+
+def test_several_learners_meet_at_its_gradients_and_moments() -> None:
+    """Gradients and statistics of the observations pass the one place where learners are combined."""
+    spec = behavior(vector(), branches=(3,))
+    settings = RNDSettings(network_settings=NORMALIZED)
+    alone = RNDReward(settings, setup(spec))
+    joined = RNDReward(settings, setup(spec, reduce=Summing()))
+    for signal in (alone, joined):
+        signal.update(transitions(spec))
+
+    def norm(signal: LearnedReward) -> float:
+        return signal.optimizer.gradient_norm().item()
+
+    assert norm(joined) != norm(alone)
+    counts = [signal.state_dict()["normalizers"]["0"]["count"].item() for signal in (alone, joined)]
+    assert counts == [13, 14]

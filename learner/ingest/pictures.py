@@ -38,7 +38,7 @@ def picture_size(spec: ObservationSpec) -> tuple[int, int, int]:
 def picture_fault(spec: ObservationSpec, kind: str) -> str | None:
     """Says why a tower cannot take a picture, and what to do; None if it can."""
     height, width, _ = picture_size(spec)
-    least = MIN_SIDE_PIXELS[kind]
+    least = MIN_SIDE_PIXELS.get(kind, 1)  # an encoder of another package says for itself what it cannot take
     if min(height, width) >= least:
         return None
     return (
@@ -53,7 +53,7 @@ def encoded_size(spec: ObservationSpec, kind: str) -> int:
     if kind == "resnet":
         stages = tuple((outputs, *RESIDUAL_POOL) for outputs in RESIDUAL_CHANNELS)
     else:
-        stages = CONVOLUTIONS[kind]
+        stages = CONVOLUTIONS.get(kind, ())
     for outputs, kernel, stride in stages:
         height, width = ((side - kernel) // stride + 1 for side in (height, width))
         channels = outputs

@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 from learner.exits import ExitCode, UserError
 from learner.ingest.network_size import goal_fault, is_entities
+from learner.networks.added import AddedEncoder
 from learner.networks.attention import EntityAttention
 from learner.networks.initializers import Initializer
 from learner.networks.normalizer import Normalizer
 from learner.networks.visual import ImageEncoder
-from learner.settings.network import NetworkSettings
+from learner.settings.network import VISUAL_ENCODERS, NetworkSettings
 
 
 class VectorEncoder(nn.Module):
@@ -76,7 +77,7 @@ class CategoricalEncoder(nn.Module):
         return (values.index_select(1, self.columns) == self.codes).to(torch.float32)
 
 
-Encoder = VectorEncoder | CategoricalEncoder | ImageEncoder
+Encoder = VectorEncoder | CategoricalEncoder | ImageEncoder | AddedEncoder
 
 
 def build_encoder(spec: ObservationSpec, settings: NetworkSettings, initializer: Initializer) -> Encoder:
@@ -88,7 +89,8 @@ def build_encoder(spec: ObservationSpec, settings: NetworkSettings, initializer:
     if spec.kind == ObservationKind.CATEGORICAL and len(spec.categories) == math.prod(spec.shape):
         return CategoricalEncoder(spec.categories)
     if spec.kind == ObservationKind.IMAGE and len(spec.shape) == 3:
-        return ImageEncoder(spec, settings.vis_encode_type, settings.hidden_units, initializer)
+        kind = ImageEncoder if settings.vis_encode_type in VISUAL_ENCODERS else AddedEncoder
+        return kind(spec, settings.vis_encode_type, settings.hidden_units, initializer)
     normalize = settings.normalize and spec.kind == ObservationKind.VECTOR and len(spec.shape) == 1
     return VectorEncoder(spec, normalize)
 

@@ -19,6 +19,7 @@ from learner.settings.base import (
     SettingsModel,
     invalid_as_told,
 )
+from learner.settings.extensions import TRAINERS, declared, settings_model
 
 
 class HyperparameterSettings(SettingsModel):
@@ -157,7 +158,17 @@ HYPERPARAMETERS: Mapping[str, type[HyperparameterSettings]] = MappingProxyType(
 """Hyperparameter model of each trainer type that a run file may name; which can be trained, `unsupported` says."""
 
 
+def hyperparameters_of(trainer_type: str) -> type[HyperparameterSettings] | None:
+    """Returns the model of a trainer type, ours or an installed package's; None if there is no such trainer.
+
+    Raises:
+        UserError: it is a package's, which cannot be imported.
+    """
+    own = HYPERPARAMETERS.get(trainer_type)
+    return own or settings_model("trainer_type", trainer_type, TRAINERS, HyperparameterSettings)
+
+
 def unknown_trainer_message(trainer_type: str) -> str:
     """Says which trainer types there are, for a name that is not one of them."""
-    known = ", ".join(sorted(HYPERPARAMETERS))
+    known = ", ".join(sorted({*HYPERPARAMETERS, *declared(TRAINERS)}))
     return f"there is no trainer {trainer_type!r}; trainers that exist: {known}"

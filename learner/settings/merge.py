@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pydantic import ValidationError
 
 from learner.settings.base import Path, Tree, Value
-from learner.settings.hyperparameters import HYPERPARAMETERS
+from learner.settings.hyperparameters import hyperparameters_of
 from learner.settings.problems import Problems
 from learner.settings.trainer import TrainerSettings
 
@@ -73,7 +73,7 @@ def _build(raw: Value, base: Tree, path: Path, problems: Problems) -> TrainerSet
 
 def _foreign_hyperparameters(merged: Tree, base: Tree) -> list[str]:
     """Returns the inherited hyperparameters that a behavior's own trainer does not have."""
-    model = HYPERPARAMETERS.get(str(merged.get("trainer_type")))
+    model = hyperparameters_of(str(merged.get("trainer_type")))
     inherited = base.get("hyperparameters")
     if model is None or not isinstance(inherited, dict):
         return []

@@ -7,7 +7,9 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from learner.settings.base import LenientSettings, PositiveWhole, invalid
+from learner.settings.extensions import ENCODERS, declared
 
+VISUAL_ENCODERS = ("simple", "nature_cnn", "resnet", "match3", "fully_connected")
 MAX_WIDTH = 2**20
 MAX_LAYERS = 1000
 
@@ -36,8 +38,10 @@ class NetworkSettings(LenientSettings):
     )
     hidden_units: PositiveWhole = Field(default=128, le=MAX_WIDTH, description="width of each layer")
     num_layers: PositiveWhole = Field(default=2, le=MAX_LAYERS, description="layers of the body")
-    vis_encode_type: Literal["simple", "nature_cnn", "resnet", "match3", "fully_connected"] = Field(
-        default="simple", description="encoder of visual observations"
+    vis_encode_type: str = Field(
+        default="simple",
+        description="encoder of visual observations: simple, nature_cnn, resnet, match3, fully_connected, or an entry "
+        "point's name",
     )
     memory: MemorySettings | None = Field(default=None, description="recurrent memory; null has none")
     goal_conditioning_type: Literal["hyper", "none"] = Field(default="hyper", description="how goal observations enter")
@@ -48,3 +52,11 @@ class NetworkSettings(LenientSettings):
     initialization: Literal["kaiming", "lecun", "orthogonal"] = Field(
         default="orthogonal", description="initial weights; lecun is what ML-Agents draws"
     )
+
+    @field_validator("vis_encode_type")
+    @classmethod
+    def _encoder_exists(cls, value: str) -> str:
+        if value not in VISUAL_ENCODERS and value not in (added := declared(ENCODERS)):
+            *names, last = (repr(name) for name in (*VISUAL_ENCODERS, *sorted(added)))
+            raise invalid(f"must be {', '.join(names)} or {last}")
+        return value

@@ -6,10 +6,20 @@ Writing ``reward_signals`` without ``extrinsic`` means that the environment's re
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
+from pydantic import Field, SerializerFunctionWrapHandler, create_model, field_validator, model_serializer
 
-from learner.settings.base import Fraction, NonNegativeReal, PositiveWhole, Real, SettingsModel, invalid_as_told
+from learner.settings.base import (
+    Fraction,
+    NonNegativeReal,
+    PositiveWhole,
+    Real,
+    SettingsModel,
+    Value,
+    invalid_as_told,
+)
+from learner.settings.extensions import REWARD_SIGNALS, settings_model
 from learner.settings.network import NetworkSettings
 
 
@@ -61,7 +71,10 @@ class GAILSettings(LearnedSignalSettings):
 
 
 class RewardSignals(SettingsModel):
-    """The reward signals of a behavior; one that is None is not used."""
+    """The reward signals of a behavior; one that is None is not used.
+
+    Those of installed packages are fields of a model that `model_for` makes.
+    """
 
     extrinsic: ExtrinsicSettings | None = None
     curiosity: CuriositySettings | None = None
@@ -69,9 +82,23 @@ class RewardSignals(SettingsModel):
     gail: GAILSettings | None = None
 
     def active(self) -> Mapping[str, RewardSignalSettings]:
-        """Returns the signals in use by name, in the order extrinsic, curiosity, rnd, gail."""
-        signals = {"extrinsic": self.extrinsic, "curiosity": self.curiosity, "rnd": self.rnd, "gail": self.gail}
+        """Returns the signals in use by name, in the order extrinsic, curiosity, rnd, gail, then those of packages."""
+        signals = {name: getattr(self, name) for name in type(self).model_fields}
         return {name: signal for name, signal in signals.items() if signal is not None}
+
+    @classmethod
+    def model_for(cls, raw: Mapping[str, Value]) -> type[RewardSignals]:
+        """Returns the model with the signals of installed packages that a map names.
+
+        Raises:
+            UserError: one cannot be imported.
+        """
+        added: dict[str, Any] = {}
+        for name in sorted(set(raw) - set(cls.model_fields)):
+            model = settings_model("reward_signals", name, REWARD_SIGNALS, RewardSignalSettings)
+            if model is not None:
+                added[name] = (model | None, None)
+        return create_model(cls.__name__, __base__=cls, **added) if added else cls
 
     @field_validator("*", mode="before")
     @classmethod

@@ -19,7 +19,7 @@ from learner.settings.base import (
     Whole,
     invalid_as_told,
 )
-from learner.settings.hyperparameters import HYPERPARAMETERS, HyperparameterSettings, unknown_trainer_message
+from learner.settings.hyperparameters import HyperparameterSettings, hyperparameters_of, unknown_trainer_message
 from learner.settings.network import NetworkSettings
 from learner.settings.rewards import ExtrinsicSettings, RewardSignals
 
@@ -56,7 +56,7 @@ class SelfPlaySettings(LenientSettings):
 
 
 def _default_hyperparameters(values: dict[str, object]) -> HyperparameterSettings:
-    model = HYPERPARAMETERS.get(str(values.get("trainer_type")), HyperparameterSettings)
+    model = hyperparameters_of(str(values.get("trainer_type"))) or HyperparameterSettings
     return model()
 
 
@@ -82,7 +82,9 @@ class TrainerSettings(SettingsModel):
     trainer_type: str = DEFAULT_TRAINER_TYPE
     hyperparameters: SerializeAsAny[HyperparameterSettings] = Field(default_factory=_default_hyperparameters)
     network_settings: NetworkSettings = Field(default_factory=NetworkSettings)
-    reward_signals: RewardSignals = Field(default_factory=lambda: RewardSignals(extrinsic=ExtrinsicSettings()))
+    reward_signals: SerializeAsAny[RewardSignals] = Field(
+        default_factory=lambda: RewardSignals(extrinsic=ExtrinsicSettings())
+    )
     init_path: str | None = Field(default=None, description="checkpoint whose weights the behavior starts from")
     keep_checkpoints: Whole = Field(default=5, description="checkpoints kept; 0 or less keeps all")
     even_checkpoints: bool = Field(default=False, description="spread keep_checkpoints evenly over max_steps")
@@ -106,23 +108,28 @@ class TrainerSettings(SettingsModel):
         """Returns the type of a field; that of the hyperparameters depends on the trainer type."""
         if key == "hyperparameters":
             trainer_type = raw.get("trainer_type", DEFAULT_TRAINER_TYPE)
-            return HYPERPARAMETERS.get(str(trainer_type), object)  # an unknown trainer is reported at its own key
+            return hyperparameters_of(str(trainer_type)) or object  # an unknown trainer is reported at its own key
         return super().annotation_for(key, raw)
 
     @field_validator("trainer_type")
     @classmethod
     def _trainer_exists(cls, value: str) -> str:
-        if value not in HYPERPARAMETERS:
+        if hyperparameters_of(value) is None:
             raise invalid_as_told(unknown_trainer_message(value))
         return value
 
     @field_validator("hyperparameters", mode="before")
     @classmethod
     def _of_this_trainer(cls, value: object, info: ValidationInfo) -> object:
-        model = HYPERPARAMETERS.get(str(info.data.get("trainer_type")))
+        model = hyperparameters_of(str(info.data.get("trainer_type")))
         if model is None:  # reported at trainer_type; nothing can be said about the hyperparameters
             return HyperparameterSettings()
         return model.model_validate(value)
+
+    @field_validator("reward_signals", mode="before")
+    @classmethod
+    def _with_those_of_packages(cls, value: object) -> object:
+        return RewardSignals.model_for(value).model_validate(value) if isinstance(value, dict) else value
 
     @field_validator("checkpoint_interval")
     @classmethod

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from learner.settings.hyperparameters import HYPERPARAMETERS
 from learner.settings.parameters import MAX_FLOAT32, ParameterSettings
+from learner.settings.rewards import RewardSignals
 from learner.settings.run import RunOptions
 from learner.settings.trainer import TrainerSettings
 
@@ -12,6 +14,9 @@ BUILT_TRAINERS = frozenset({"appo", "impala", "ppo"})
 """Trainer types that can be trained; the others of the run file can be read."""
 
 BUILT_SIGNALS = frozenset({"extrinsic", "curiosity", "rnd"})
+
+RECURRENT_TRAINERS = frozenset({"appo", "impala", "ppo"})
+"""Those whose policies may have a memory."""
 
 
 def unsupported(options: RunOptions) -> list[str]:
@@ -39,14 +44,18 @@ def _of_parameter(path: str, name: str, parameter: ParameterSettings) -> Iterato
 
 
 def _of_behavior(path: str, settings: TrainerSettings) -> Iterator[str]:
-    if settings.trainer_type not in BUILT_TRAINERS:
+    if settings.trainer_type in HYPERPARAMETERS and settings.trainer_type not in BUILT_TRAINERS:
         built = ", ".join(sorted(BUILT_TRAINERS))
         yield f"{path}.trainer_type: {settings.trainer_type} is not built yet; trainers that are: {built}"
     network = settings.network_settings
-    if network.memory is not None:
-        yield f"{path}.network_settings.memory: recurrent networks are not built yet, remove it"
+    if network.memory is not None and settings.trainer_type not in RECURRENT_TRAINERS:
+        recurrent = ", ".join(sorted(RECURRENT_TRAINERS))
+        yield (
+            f"{path}.network_settings.memory: {settings.trainer_type} has no recurrent networks, remove it; trainers that "
+            f"have: {recurrent}"
+        )
     for signal in settings.reward_signals.active():
-        if signal not in BUILT_SIGNALS:
+        if signal in RewardSignals.model_fields and signal not in BUILT_SIGNALS:
             yield f"{path}.reward_signals.{signal}: not built yet, remove it"
     if not settings.reward_signals.active():
         yield f"{path}.reward_signals: there is none, so nothing would be learned; add extrinsic: {{}}"

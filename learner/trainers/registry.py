@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from learner import plugins
 from learner.exits import ExitCode, UserError
+from learner.settings.extensions import TRAINERS
 from learner.trainers.appo.trainer import APPOTrainer
 from learner.trainers.base import Trainer
 from learner.trainers.context import TrainerContext
@@ -18,17 +20,22 @@ def own_trainers() -> frozenset[str]:
 
 
 def build(context: TrainerContext) -> Trainer:
-    """Builds the trainer that the settings of a behavior name.
+    """Builds the trainer that the settings of a behavior name: one of ours, or an installed package's.
 
     Raises:
         UserError: there is no such trainer, or its settings do not fit the behavior.
     """
     trainer_type = context.behavior.settings.trainer_type
-    kind = _TRAINERS.get(trainer_type)
-    if kind is None:
-        known = ", ".join(sorted(_TRAINERS))
+    setting = f"behaviors.{context.behavior.name}.trainer_type"
+    kind = plugins.find(setting, trainer_type, TRAINERS, _TRAINERS)
+    if trainer_type in _TRAINERS:
+        trainer: Trainer = kind(context)
+        return trainer
+    trainer = plugins.make(setting, trainer_type, lambda: kind(context))
+    if not isinstance(trainer, Trainer):
         raise UserError(
             ExitCode.RUN_FILE,
-            f"behaviors.{context.behavior.name}.trainer_type is {trainer_type!r}; trainers that exist: {known}",
+            f"{setting} names {trainer_type!r}, which makes {type(trainer).__name__}: it must be a Trainer, see "
+            "learner/trainers/base.py",
         )
-    return kind(context)
+    return trainer

@@ -7,7 +7,7 @@ from types import MappingProxyType
 import pytest
 
 from learner.exits import UserError
-from learner.settings import hyperparameters, merge, trainer
+from learner.settings import hyperparameters
 from learner.settings.base import Whole
 from learner.settings.hyperparameters import HyperparameterSettings, PPOHyperparameters
 from learner.settings.load import load_run_options
@@ -79,8 +79,7 @@ def test_inherited_hyperparameters_of_another_trainer_are_an_error(
         patience: Whole = 3
 
     registry = MappingProxyType({"ppo": PPOHyperparameters, "other": OtherHyperparameters})
-    for module in (hyperparameters, merge, trainer):
-        monkeypatch.setattr(module, "HYPERPARAMETERS", registry)
+    monkeypatch.setattr(hyperparameters, "HYPERPARAMETERS", registry)
     text = "default_settings: {trainer_type: ppo}\nbehaviors: {A: {trainer_type: other}}\n"
     with pytest.raises(UserError, match=r"run.yaml:2: behaviors.A.trainer_type: is 'other'.*'ppo'.*beta, num_epoch"):
         load_run_options(write_run(text))

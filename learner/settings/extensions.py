@@ -1,0 +1,66 @@
+"""What installed packages add to the run file: trainers, reward signals and encoders, by the names of entry points.
+
+A package declares an entry point in one of these groups. What it names is called to make the thing, and says by an attribute
+``settings_model`` which settings it has. It is imported when a run file names it and not before, so that our own names cost
+nothing; a package that wants `check-config` to stay quick imports torch within what is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import Any, Final, TypeVar
+
+from learner.exits import ExitCode, UserError
+from learner.plugins import find
+from learner.settings.base import SettingsModel
+
+TRAINERS: Final = "rollcast.trainers"
+REWARD_SIGNALS: Final = "rollcast.reward_signals"
+ENCODERS: Final = "rollcast.encoders"
+SETTINGS_MODEL: Final = "settings_model"
+
+_Model = TypeVar("_Model", bound=SettingsModel)
+
+
+def declared(group: str) -> frozenset[str]:
+    """Returns the names that installed packages declare in a group; nothing is imported."""
+    return frozenset(point.name for point in entry_points(group=group))
+
+
+def load(setting: str, name: str, group: str) -> Callable[..., Any]:
+    """Imports what a name stands for.
+
+    Args:
+        setting: where the name stands, for messages.
+        name: of an entry point.
+        group: of it.
+
+    Raises:
+        UserError: nothing declares it, or it cannot be imported.
+    """
+    return find(setting, name, group, {})
+
+
+def settings_model(setting: str, name: str, group: str, kind: type[_Model]) -> type[_Model] | None:
+    """Returns the settings of what a package adds; None if no package declares the name.
+
+    Args:
+        setting: where the name stands, for messages.
+        name: of an entry point.
+        group: of it.
+        kind: what they extend, and what they are if the package says nothing.
+
+    Raises:
+        UserError: it cannot be imported, or its settings are of another kind.
+    """
+    if name not in declared(group):
+        return None
+    model = getattr(load(setting, name, group), SETTINGS_MODEL, kind)
+    if not (isinstance(model, type) and issubclass(model, kind)):
+        raise UserError(
+            ExitCode.RUN_FILE,
+            f"{setting} names {name!r}, whose {SETTINGS_MODEL} is {model!r}: it must be a subclass of "
+            f"{kind.__module__}.{kind.__name__}",
+        )
+    return model

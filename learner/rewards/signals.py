@@ -10,6 +10,7 @@ from rollcast.enums import Squash
 from rollcast.specs import BehaviorSpec
 from torch import Tensor
 
+from learner import plugins
 from learner.exits import ExitCode, UserError
 from learner.optimizers.reduce import Reduce, SingleLearner
 from learner.rewards.curiosity import CuriosityReward
@@ -17,6 +18,7 @@ from learner.rewards.extrinsic import ExtrinsicReward
 from learner.rewards.learned import SignalSetup
 from learner.rewards.rnd import RNDReward
 from learner.rewards.transitions import Transitions
+from learner.settings.extensions import REWARD_SIGNALS, load
 from learner.settings.rewards import (
     CuriositySettings,
     ExtrinsicSettings,
@@ -82,7 +84,7 @@ def build_signals(
     reduce: Reduce | None = None,
     squash: Squash = Squash.CLIP3_DIV3,
 ) -> list[RewardSignal]:
-    """Builds the signals that the run file names, in the order extrinsic, curiosity, rnd, gail.
+    """Builds the signals that the run file names, in the order extrinsic, curiosity, rnd, gail, those of packages.
 
     Args:
         settings: the block of the run file.
@@ -116,4 +118,26 @@ def _build(name: str, settings: RewardSignalSettings, setup: SignalSetup) -> Rew
         case RNDSettings():
             return RNDReward(settings, setup)
         case _:
+            if name not in RewardSignals.model_fields:
+                return _added(name, settings, setup)
             raise UserError(ExitCode.RUN_FILE, f"reward_signals.{name} is not built yet: remove it from the run file")
+
+
+def _added(name: str, settings: RewardSignalSettings, setup: SignalSetup) -> RewardSignal:
+    """Builds a signal of an installed package: what its entry point names is called with settings and setup.
+
+    Raises:
+        UserError: it cannot be imported or made, or is no reward signal.
+    """
+    factory = load("reward_signals", name, REWARD_SIGNALS)
+    signal = plugins.make("reward_signals", name, lambda: factory(settings, setup))
+    needed = ("name", "gamma", "ignores_ends", "needs_observations", "evaluate")
+    missing = [attribute for attribute in needed if not hasattr(signal, attribute)]
+    if missing:
+        raise UserError(
+            ExitCode.RUN_FILE,
+            f"reward_signals names {name!r}, but what it makes lacks {', '.join(missing)}: see RewardSignal in "
+            "learner/rewards/signals.py",
+        )
+    checked: RewardSignal = signal
+    return checked

@@ -53,12 +53,18 @@ class DemoRecorder:
         self.unusable = 0
         self._limit = episodes
         self._on_enough = on_enough
+        self._agents = 0
         self._begun = 0
         self._seen: dict[int, Sequence[NDArray[Any]]] = {}
         self._left_out: set[int] = set()
         with _told():
             self._writer = DemonstrationWriter(path, spec, team=team)
         _log.info("recording", file=str(path), episodes=episodes or "no limit")
+
+    def new_agent(self) -> int:
+        """Returns a number for an agent that no other has."""
+        self._agents += 1
+        return self._agents
 
     @property
     def is_enough(self) -> bool:

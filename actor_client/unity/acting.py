@@ -9,6 +9,7 @@ from rollcast.specs import BehaviorSpec
 
 from actor_client.connection.behavior import BehaviorPort
 from actor_client.connection.link import LearnerLink
+from actor_client.demos.players import AgentDemos
 from actor_client.policy.actions import ActingPolicy, Actions
 from actor_client.rollout.agents.examiner import AgentExaminer
 from actor_client.rollout.agents.recorder import AgentRecorder
@@ -37,6 +38,7 @@ class Acting:
         agents: How many there are by now.
         duty: What is asked for.
         stale: Players that are not reset for it yet.
+        demos: Takes demonstrations; None records none.
         clock: Monotonic seconds.
 
     Attributes:
@@ -58,11 +60,13 @@ class Acting:
         *,
         duty: Duty | None = None,
         stale: Collection[int] = (),
+        demos: AgentDemos | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.duty = duty or Duty()
         self.rests = False
         self._stale = tuple(stale)
+        self._demos = demos
         self._newest: ActingPolicy | None = None
         self._examiner: AgentExaminer | None = None
         self.spec = spec
@@ -208,8 +212,13 @@ class Acting:
             step = asking.part.step
             recorder.finish(asking.worker, step.terminals)
             asking.slots = recorder.observe(asking.worker, step.decisions, settings_revision=asking.revision)
+            if self._demos is not None:
+                self._demos.ended(asking.worker, step.terminals)
+                self._demos.observed(asking.worker, step.decisions)
         self._arrived.clear()
         for who, actions in self._acted:
+            if self._demos is not None:
+                self._demos.acted([(asking.worker, asking.part.step.decisions) for asking in who], actions)
             slots = [asking.slots for asking in who if asking.slots is not None]
             recorder.act(slots[0] if len(slots) == 1 else np.concatenate(slots), actions)
         self._acted.clear()
@@ -234,6 +243,8 @@ class Acting:
         self.record()
         self.waiting = [asking for asking in self.waiting if asking.worker != worker]
         self._arrived = [asking for asking in self._arrived if asking.worker != worker]
+        if self._demos is not None:
+            self._demos.dropped(worker)
         if (active := self._active) is not None:
             active.drop_env(worker, reason)
 

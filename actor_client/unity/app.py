@@ -18,6 +18,7 @@ from actor_client import logs
 from actor_client.connection.link import LearnerLink
 from actor_client.connection.manner import Manner
 from actor_client.connection.session import RunInfo
+from actor_client.demos.players import PlayerDemos
 from actor_client.endings import closing, ended
 from actor_client.exits import ActorError, ExitCode
 from actor_client.heartbeat import Heartbeat
@@ -109,6 +110,11 @@ class UnityActor:
             heartbeat=self._heartbeat,
             manner=Manner(advice=_ADVICE, quiet_seconds=settings.quiet_seconds),
         )
+        self._demos = (
+            None
+            if settings.record is None
+            else PlayerDemos(settings.record, episodes=settings.record_episodes, on_enough=self._link.request_stop)
+        )
         self._processes: tuple[PlayerProcess, ...] = ()
         self._failure: ActorError | None = None
         self._gateway: Gateway | None = None
@@ -136,6 +142,8 @@ class UnityActor:
                 with closing(link), self._served_metrics():
                     self._serve()
             finally:
+                if self._demos is not None:
+                    self._demos.close()
                 self._tell_players()
                 self._end_players()
 
@@ -154,6 +162,7 @@ class UnityActor:
             self._conversations,
             GatewaySettings(run.engine_settings, max(1, run.environment_settings.num_areas)),
             channels=_channels(self._plugins, run),
+            demos=self._demos,
             heartbeat=self._heartbeat,
         )
         with self._players(resolve_rules(settings, run), run, gateway):

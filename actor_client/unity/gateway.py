@@ -24,6 +24,7 @@ from rollcast.v1 import session_pb2
 
 from actor_client.connection.link import LearnerLink
 from actor_client.connection.session import RunInfo
+from actor_client.demos.players import PlayerDemos
 from actor_client.heartbeat import Heartbeat
 from actor_client.policy.actions import ActingPolicy
 from actor_client.policy.noise import Noise
@@ -75,6 +76,7 @@ class Gateway:
         conversations: One a player, workers counted from 0.
         settings: What players are told.
         channels: Makes the side channels of a worker.
+        demos: Takes demonstrations; None records none.
         heartbeat: Beaten with each round.
         clock: Monotonic seconds.
 
@@ -91,6 +93,7 @@ class Gateway:
         settings: GatewaySettings,
         *,
         channels: Callable[[int], SideChannels],
+        demos: PlayerDemos | None = None,
         heartbeat: Heartbeat | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -99,6 +102,7 @@ class Gateway:
         self._mailbox = mailbox
         self._conversations = tuple(conversations)
         self._settings = settings
+        self._demos = demos
         self._heartbeat = heartbeat or Heartbeat()
         self.counts = GatewayCounts()
         self._clock = clock
@@ -306,6 +310,7 @@ class Gateway:
                 agents,
                 duty=self._duties.of(self._assignment, *key),
                 stale=[seat.worker for seat in self._seats if seat.reset_due],
+                demos=None if self._demos is None else self._demos.of(form.spec, form.team),
                 clock=self._clock,
             )
             self._log.info("behavior_found", behavior=form.behavior_id, agents=agents)

@@ -86,6 +86,7 @@ def test_every_setting_has_a_flag_and_the_other_way_round() -> None:
             "gym", "--env", "X", "--env-kwargs", "{}", "--num-envs", "1", "--vector", "--behavior", "B",
             "--learner", "h:1", "--insecure", "--name", "n", "--connect-timeout", "1", "--max-seconds", "1",
             "--max-env-failures", "1", "--metrics-address", "off", "--heartbeat-file", "f", "--log-format", "json", "--log-level", "info",
+            "--policy", "a:b", "--seed", "1", "--record", "f", "--record-episodes", "1",
         ]
     )  # fmt: skip
     assert set(vars(parsed)) - {"command", "run", "version"} == set(GymSettings.model_fields)

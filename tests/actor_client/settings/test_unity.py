@@ -108,7 +108,7 @@ def test_every_setting_has_a_flag_and_the_other_way_round() -> None:
         "--restarts-rate-limit-period-s", "1", "--log-dir", "d", "--max-player-message-bytes", "1", "--side-channel", "a:b",
         "--learner", "h:1", "--insecure", "--name", "n", "--connect-timeout", "1", "--max-seconds", "1",
         "--metrics-address", "off", "--heartbeat-file", "f", "--log-format", "json", "--log-level", "info",
-        "--error-file", "f", "--quiet-seconds", "1",
+        "--error-file", "f", "--quiet-seconds", "1", "--record", "f", "--record-episodes", "1",
         "--env-args", "--num-envs", "9", "--anything",
     ]  # fmt: skip
     parsed = build_parser().parse_args(words)

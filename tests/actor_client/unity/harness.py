@@ -15,6 +15,7 @@ from communicator_objects.unity_message_pb2 import UnityMessageProto, UnityRLInp
 from rollcast.specs import BehaviorSpec
 
 from actor_client.connection.link import LearnerLink
+from actor_client.demos.players import PlayerDemos
 from actor_client.policy.runner import Policy, PolicyUnusable
 from actor_client.unity.channels.hub import SideChannels
 from actor_client.unity.conversation import Conversation
@@ -187,6 +188,7 @@ def serving(
     num_areas: int = 1,
     channels: Callable[[int], SideChannels] | None = None,
     max_message_bytes: int = MAX_MESSAGE_BYTES,
+    demos: PlayerDemos | None = None,
 ) -> Iterator[Served]:
     """A gateway with ports of its own; at the end its books must balance and nothing may wait."""
     mailbox = Mailbox()
@@ -204,6 +206,7 @@ def serving(
         conversations,
         GatewaySettings(run_info.engine_settings, num_areas),
         channels=channels or (lambda worker: SideChannels(worker, first_of_run=worker == 0)),
+        demos=demos,
     )
     served = Served(learner, link, gateway, conversations, [server.port for server in servers])
     thread = threading.Thread(target=served.serve, name="gateway")

@@ -1,0 +1,146 @@
+"""What agents of Unity players do, as demonstrations."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+from rollcast.demonstrations.writing import Action
+from rollcast.specs import BehaviorSpec
+
+from actor_client.demos.recorder import DemoRecorder
+from actor_client.exits import ActorError, ExitCode
+from actor_client.policy.actions import Actions
+from actor_client.unity.steps import DecisionBatch, TerminalBatch
+
+Agent = tuple[int, int]
+"""The player and the agent's number in it."""
+
+
+class _Pending(NamedTuple):
+    """A decision whose outcome has not come: what was seen, what was done."""
+
+    observations: list[NDArray[Any]]
+    action: Action
+
+
+class AgentDemos:
+    """Follows the agents of one behavior id from decision to decision. Called in the order of what happened.
+
+    Args:
+        recorder: takes the steps.
+    """
+
+    def __init__(self, recorder: DemoRecorder) -> None:
+        self._recorder = recorder
+        self._pending: dict[Agent, _Pending] = {}
+        self._numbers: dict[Agent, int] = {}
+
+    def ended(self, worker: int, terminals: TerminalBatch) -> None:
+        """Agents of a player ended their episodes."""
+        for row, agent in enumerate(terminals.ids.tolist()):
+            key = worker, agent
+            following = [values[row] for values in terminals.observations]
+            self._step(key, terminals, row, following)
+            number = self._numbers.pop(key, None)
+            if number is not None:
+                self._recorder.end(number, following, interrupted=bool(terminals.interrupted[row]))
+
+    def observed(self, worker: int, decisions: DecisionBatch) -> None:
+        """Agents of a player ask for a decision, which says what came of the last one."""
+        for row, agent in enumerate(decisions.ids.tolist()):
+            if (worker, agent) in self._pending:
+                self._step((worker, agent), decisions, row, [values[row] for values in decisions.observations])
+
+    def acted(self, asked: Sequence[tuple[int, DecisionBatch]], actions: Actions) -> None:
+        """Agents were told what to do.
+
+        Args:
+            asked: players, and what their agents asked with.
+            actions: one row an agent, in this order.
+        """
+        continuous, discrete = actions.environment_continuous, actions.discrete
+        place = 0
+        for worker, decisions in asked:
+            for row, agent in enumerate(decisions.ids.tolist()):
+                self._pending[worker, agent] = _Pending(
+                    [values[row] for values in decisions.observations],
+                    Action(
+                        None if continuous is None else continuous[place],
+                        None if discrete is None else discrete[place],
+                        None if decisions.masks is None else decisions.masks[row],
+                    ),
+                )
+                place += 1
+
+    def dropped(self, worker: int) -> None:
+        """A player has gone, or begins anew."""
+        for key in [key for key in self._pending if key[0] == worker]:
+            del self._pending[key]
+        for key in [key for key in self._numbers if key[0] == worker]:
+            self._recorder.drop(self._numbers.pop(key))
+
+    def _step(self, key: Agent, batch: DecisionBatch | TerminalBatch, row: int, following: list[NDArray[Any]]) -> None:
+        """Takes the step from an agent's last decision until now."""
+        pending = self._pending.pop(key, None)
+        if pending is None:
+            return
+        if key not in self._numbers:
+            self._numbers[key] = self._recorder.new_agent()
+        # What was not finite is 0 by now; such an episode must not become a demonstration.
+        faulty = batch.faulty is not None and bool(batch.faulty[row])
+        self._recorder.step(
+            self._numbers[key],
+            pending.observations,
+            pending.action,
+            float("nan") if faulty else float(batch.rewards[row]),
+            following=following,
+            group=int(batch.group_ids[row]),
+            group_reward=float(batch.group_rewards[row]),
+        )
+
+
+class PlayerDemos:
+    """The files of all behaviors of all players: the first one's as named, others' with their name behind it.
+
+    Args:
+        path: the first file.
+        episodes: how many to record of each behavior; 0 = no limit.
+        on_enough: called with the reason when every behavior has them.
+
+    Raises:
+        ActorError: the file exists, or cannot be written.
+    """
+
+    def __init__(self, path: Path, *, episodes: int = 0, on_enough: Callable[[str], object] = lambda _: None) -> None:
+        self._path = path
+        self._episodes = episodes
+        self._on_enough = on_enough
+        self._recorders: dict[str, DemoRecorder] = {}
+        if path.exists():  # players show their behaviors much later
+            raise ActorError(ExitCode.RECORDING_FAILED, f"--record {path}: exists; choose another name, or remove it")
+
+    def of(self, spec: BehaviorSpec, team: int) -> AgentDemos:
+        """Returns what follows the agents of a behavior id; all teams of a behavior share a file.
+
+        Raises:
+            ActorError: see the class.
+        """
+        recorder = self._recorders.get(spec.name)
+        if recorder is None:
+            path = self._path
+            if self._recorders:
+                path = path.with_name(f"{path.stem}-{spec.name}{path.suffix}")
+            recorder = self._recorders[spec.name] = DemoRecorder(
+                path, spec, episodes=self._episodes, on_enough=self._one_has_enough, team=team
+            )
+        return AgentDemos(recorder)
+
+    def close(self) -> None:
+        """Ends the recording and says what is in each file."""
+        for recorder in self._recorders.values():
+            recorder.close()
+
+    def _one_has_enough(self, reason: str) -> None:
+        if all(recorder.is_enough for recorder in self._recorders.values()):
+            self._on_enough(reason)

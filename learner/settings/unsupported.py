@@ -48,7 +48,7 @@ def _of_behavior(path: str, settings: TrainerSettings) -> Iterator[str]:
         built = ", ".join(sorted(BUILT_TRAINERS))
         yield f"{path}.trainer_type: {settings.trainer_type} is not built yet; trainers that are: {built}"
     network = settings.network_settings
-    if network.memory is not None and settings.trainer_type not in RECURRENT_TRAINERS:
+    if network.memory is not None and settings.trainer_type in HYPERPARAMETERS.keys() - RECURRENT_TRAINERS:
         recurrent = ", ".join(sorted(RECURRENT_TRAINERS))
         yield (
             f"{path}.network_settings.memory: {settings.trainer_type} has no recurrent networks, remove it; trainers that "

@@ -11,7 +11,6 @@ behaviors:
   Pusher:
     trainer_type: ppo
     hyperparameters: {batch_size: 128}
-    network_settings: {memory: {}}
     reward_signals: {curiosity: {}, rnd: {}, gail: {demo_path: d}}
     behavioral_cloning: {demo_path: d}
   Team: {trainer_type: poca, self_play: {}}
@@ -37,7 +36,6 @@ def test_each_thing_is_named_and_nothing_is_written(tmp_path: Path) -> None:
     assert not (tmp_path / "results").exists()
     paths = [line.split(":")[0].strip() for line in done.stderr.splitlines()]
     assert paths == [
-        "behaviors.Pusher.network_settings.memory",
         "behaviors.Pusher.reward_signals.gail",
         "behaviors.Pusher.behavioral_cloning",
         "behaviors.Team.trainer_type",
@@ -52,4 +50,4 @@ def test_trainers_that_are_not_built_are_named(tmp_path: Path) -> None:
     done = serve(OFF_POLICY, tmp_path)
     assert done.returncode == 11
     assert not (tmp_path / "results").exists()
-    assert "behaviors.Walker.trainer_type: sac is not built yet; trainers that are: ppo" in done.stderr
+    assert "behaviors.Walker.trainer_type: sac is not built yet; trainers that are: appo" in done.stderr

@@ -11,6 +11,7 @@ from learner.device.columns import ACTION_MASK, CONTINUOUS_ACTION, DISCRETE_ACTI
 from learner.networks.policy import PolicyNetwork
 from learner.trainers.actor_critic.experience import Recorded
 from learner.trainers.actor_critic.loss import Ratio, log_probability
+from learner.trainers.actor_critic.steps import sampled_steps
 
 
 class Agreement(NamedTuple):
@@ -36,6 +37,8 @@ def compare(
 ) -> Agreement:
     """Compares log-probabilities of fresh steps; to be called before parameters or normalizer change.
 
+    With a memory, a step is fresh if its whole sequence was, up to it: what it remembers began there.
+
     Args:
         policy: as it was published last.
         recorded: N steps; those of older versions differ by right and are not compared.
@@ -43,13 +46,11 @@ def compare(
         ratio: of the recorded log-probabilities.
         sample: how many steps to look at, evenly spread over all N.
     """
-    steps = recorded.lag.shape[0]
-    size = min(sample, steps)
-    chosen = torch.arange(size, device=recorded.lag.device) * steps // size
-    columns = {name: source.at(chosen) for name, source in recorded.sources.items()}
-    output = policy([columns[name] for name in observations], columns.get(ACTION_MASK))
+    chosen = sampled_steps(recorded.lag.shape[0], recorded.table, sample=sample, device=recorded.lag.device)
+    columns = {name: source.at(chosen.steps) for name, source in recorded.sources.items()}
+    output = policy.unroll([columns[name] for name in observations], columns.get(ACTION_MASK), chosen.sequences)
     own = log_probability(output, columns.get(CONTINUOUS_ACTION), columns.get(DISCRETE_ACTION), ratio)
     errors = (own - columns[LOG_PROB]).abs().amax(1)
-    is_fresh = recorded.lag.index_select(0, chosen) == 0
+    is_fresh = (recorded.lag.index_select(0, chosen.steps) == 0) & (recorded.lag.index_select(0, chosen.firsts) == 0)
     error, place = torch.where(is_fresh, errors, torch.zeros_like(errors)).max(0)
-    return Agreement(error, chosen[place])
+    return Agreement(error, chosen.steps[place])

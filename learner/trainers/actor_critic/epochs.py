@@ -5,7 +5,7 @@ Nothing in here waits for the device or reads from it; statistics accumulate the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import torch
@@ -13,7 +13,8 @@ from torch import Tensor
 
 from learner.device.batches import Minibatches
 from learner.device.columns import ACTION_MASK, CONTINUOUS_ACTION, DISCRETE_ACTION, LOG_PROB
-from learner.networks.value import ActorCritic
+from learner.device.sequences import SequenceMinibatches
+from learner.networks.value import ActorCritic, Sequences
 from learner.optimizers.adam import FlatAdam
 from learner.trainers.actor_critic.experience import ADVANTAGE, RETURNS, Experience
 from learner.trainers.actor_critic.loss import Batch, Coefficients, Diagnostics, Loss
@@ -35,7 +36,7 @@ class EpochSums(NamedTuple):
 def run_epochs(
     network: ActorCritic,
     optimizer: FlatAdam,
-    minibatches: Minibatches,
+    minibatches: Minibatches | SequenceMinibatches,
     experience: Experience,
     *,
     loss: Loss,
@@ -49,7 +50,7 @@ def run_epochs(
     Args:
         network: actor and critic.
         optimizer: of their parameters.
-        minibatches: how steps are drawn.
+        minibatches: how steps are drawn; whole sequences if the network has a memory.
         experience: what is drawn from.
         loss: what is descended.
         observations: names of the observation columns.
@@ -60,8 +61,9 @@ def run_epochs(
     branches = network.policy.spec.action.discrete_branches
     losses: Tensor | None = None
     for _ in range(epochs):
-        for columns in minibatches.epoch(experience.sources, experience.steps):
-            output, values, record = network.record([columns[name] for name in observations], columns.get(ACTION_MASK))
+        for columns, sequences in _drawn(minibatches, experience):
+            seen = [columns[name] for name in observations]
+            output, values, record = network.record(seen, columns.get(ACTION_MASK), sequences)
             gradients, diagnostics = loss(output, values, _batch(columns), coefficients, branches)
             network.backward(record, gradients)
             terms = torch.stack(diagnostics[:3])
@@ -72,6 +74,17 @@ def run_epochs(
     if losses is None:
         raise ValueError(f"an update needs at least one epoch, got {epochs}")
     return EpochSums(losses, diagnostics)
+
+
+def _drawn(
+    minibatches: Minibatches | SequenceMinibatches, experience: Experience
+) -> Iterator[tuple[dict[str, Tensor], Sequences | None]]:
+    """Draws the minibatches of one epoch."""
+    if isinstance(minibatches, Minibatches):
+        for columns in minibatches.epoch(experience.sources, experience.steps):
+            yield columns, None
+    elif experience.table is not None:
+        yield from minibatches.epoch(experience.sources, experience.table)
 
 
 def _batch(columns: Mapping[str, Tensor]) -> Batch:

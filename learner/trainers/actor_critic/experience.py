@@ -20,11 +20,14 @@ from learner.device.columns import (
     VERSION,
     observation_column,
 )
+from learner.device.sequences import SequenceTable
 from learner.networks.distributions import branch_offsets
 from learner.networks.value import ActorCritic
 from learner.optimizers.reduce import Reduce
 from learner.rewards.signal_set import SignalSet
 from learner.trainers.actor_critic.loss import Ratio, log_probability
+from learner.trainers.actor_critic.recurrence import Recurrence
+from learner.trainers.actor_critic.steps import Portion, all_steps
 from learner.trainers.transitions import TransitionReader
 
 ADVANTAGE = "advantage"
@@ -42,10 +45,12 @@ class Recorded(NamedTuple):
     Attributes:
         sources: columns by name: observations, actions, masks (only where there were any), log-probabilities.
         lag: ``[N]`` int64, versions between acting and this update.
+        table: how they are sequences; None without memory.
     """
 
     sources: Mapping[str, Source]
     lag: Tensor
+    table: SequenceTable | None = None
 
 
 class Valued(NamedTuple):
@@ -97,6 +102,7 @@ class Experience:
         rewards: ``[K]`` sum of each signal's rewards over the steps.
         values: ``[K]`` mean value of each signal.
         explained: scalar, share of the variance of the returns that the values explain.
+        table: how they are sequences, and what is remembered before each; None without memory.
     """
 
     sources: Mapping[str, Source]
@@ -105,6 +111,7 @@ class Experience:
     rewards: Tensor
     values: Tensor
     explained: Tensor
+    table: SequenceTable | None = None
 
 
 class ExperienceMaker:
@@ -132,6 +139,7 @@ class ExperienceMaker:
         reduce: Reduce,
         device: torch.device,
         normalizes: bool = True,
+        memory_stride: int = 0,
     ) -> None:
         self.observations = tuple(observation_column(observation.name) for observation in spec.observations)
         self._action = spec.action
@@ -144,11 +152,19 @@ class ExperienceMaker:
         self._normalizes = normalizes
         self.transitions = TransitionReader(spec, needs_observations=signals.needs_observations)
         self._offsets = branch_offsets(spec.action.discrete_branches, device)
+        self.recurrence = (
+            Recurrence(network, memory_stride, self.observations, self._rows_at_once) if network.memory_size else None
+        )
 
     @torch.no_grad()
     def make(self, plan: Plan, storage: Mapping[str, Tensor], recorded: Recorded) -> Experience:
         """Computes what an update needs, under the network as it is, without a wait for the device."""
-        values = self._values(plan, storage).double()
+        table = recorded.table
+        if self.recurrence is not None and table is not None:
+            found, table = self.recurrence.evaluate(plan, storage, table)
+        else:
+            found = self._values(plan, storage)
+        values = found.double()
         terminated = 1.0 - plan.bootstraps.index_select(0, plan.steps)
         rewards = self._rewards(plan, storage, terminated)
         bootstraps = torch.where(self._signals.ignores_ends, plan.is_step.unsqueeze(1), plan.bootstraps.unsqueeze(1))
@@ -174,6 +190,7 @@ class ExperienceMaker:
             rewards=rewards.sum(0),
             values=values.mean(0),
             explained=1.0 - (returns - values).var(0, correction=0).sum() / returns.var(0, correction=0).sum(),
+            table=table,
         )
 
     def _values(self, plan: Plan, storage: Mapping[str, Tensor]) -> Tensor:
@@ -203,15 +220,20 @@ class ExperienceMaker:
 
     def _log_ratio(self, plan: Plan, storage: Mapping[str, Tensor], recorded: Recorded) -> Tensor:
         """Computes `Valued.log_ratio`."""
-        steps = torch.arange(plan.step_count, device=plan.rows.device)
-        parts = [self._own_log_prob(recorded.sources, chosen) for chosen in torch.split(steps, self._rows_at_once)]
-        log_ratio = torch.cat(parts) - storage[LOG_PROB].index_select(0, plan.step_rows).double().sum(1)
-        return torch.zeros_like(plan.is_step).index_copy_(0, plan.steps, log_ratio)
+        result = torch.zeros_like(plan.is_step)
+        for portion in all_steps(plan.step_count, recorded.table, most=self._rows_at_once, device=plan.rows.device):
+            rows = plan.step_rows.index_select(0, portion.steps)
+            log_ratio = self._own_log_prob(recorded.sources, portion) - storage[LOG_PROB].index_select(
+                0, rows
+            ).double().sum(1)
+            result.index_copy_(0, plan.steps.index_select(0, portion.steps), log_ratio)
+        return result
 
-    def _own_log_prob(self, sources: Mapping[str, Source], chosen: Tensor) -> Tensor:
+    def _own_log_prob(self, sources: Mapping[str, Source], portion: Portion) -> Tensor:
         """Computes the present log-probability of the whole action of chosen steps, ``[B]`` float64."""
-        columns = {name: source.at(chosen) for name, source in sources.items()}
-        output = self._network.policy([columns[name] for name in self.observations], columns.get(ACTION_MASK))
+        columns = {name: source.at(portion.steps) for name, source in sources.items()}
+        observations = [columns[name] for name in self.observations]
+        output = self._network.policy.unroll(observations, columns.get(ACTION_MASK), portion.sequences)
         own = log_probability(output, columns.get(CONTINUOUS_ACTION), columns.get(DISCRETE_ACTION), "per_action")
         return own.double().sum(1)
 
@@ -235,7 +257,8 @@ class ExperienceMaker:
         if self._ratio == "joint":
             log_prob = log_prob.sum(1, keepdim=True)
         sources[LOG_PROB] = Source(log_prob)
-        return Recorded(sources, version - storage[VERSION].index_select(0, places))
+        table = None if self.recurrence is None else self.recurrence.table(plan, storage)
+        return Recorded(sources, version - storage[VERSION].index_select(0, places), table)
 
     def _normalized(self, advantages: Tensor) -> Tensor:
         """Subtracts the mean and divides by the standard deviation, over the steps of all learners."""

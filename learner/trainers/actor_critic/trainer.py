@@ -15,6 +15,7 @@ from torch import Tensor
 
 from learner.device.batches import Minibatches
 from learner.device.buffer import Plan
+from learner.device.sequences import SequenceMinibatches
 from learner.ingest.queue import QueuedChunk
 from learner.networks.fit import require_fit
 from learner.networks.policy import PolicyNetwork
@@ -22,6 +23,8 @@ from learner.networks.value import ActorCritic, build_critic
 from learner.observe.metrics import LossNumbers
 from learner.observe.throttle import Throttle
 from learner.optimizers.adam import FlatAdam
+from learner.rewards.episodes import EpisodeRewards
+from learner.rewards.extrinsic import EXTRINSIC
 from learner.rewards.signal_set import SignalSet
 from learner.rewards.signals import build_signals
 from learner.settings.hyperparameters import ActorCriticHyperparameters
@@ -64,7 +67,9 @@ class ActorCriticTrainer(OnPolicyTrainer):
         self.hyperparameters = self._own_hyperparameters(context, ActorCriticHyperparameters)
         # One generator for the initial weights, one for the permutations: the second lives where the data is.
         self._weights = torch.Generator().manual_seed(context.seed)
-        self._shuffle = torch.Generator(context.device).manual_seed(context.seed)
+        # With a memory whole sequences are drawn, by the host, which must know their lengths.
+        is_recurrent = context.behavior.memory_size > 0
+        self._shuffle = torch.Generator("cpu" if is_recurrent else context.device).manual_seed(context.seed)
         self._disagreements = Throttle()
         super().__init__(context)
         self._is_told_of_groups = False
@@ -103,6 +108,7 @@ class ActorCriticTrainer(OnPolicyTrainer):
             reduce=context.reduce,
         )
         self.signals = SignalSet(signals, context.device)
+        self._episode_rewards = EpisodeRewards()
         critic = build_critic(
             self.policy,
             self.trainer_settings.network_settings,
@@ -119,7 +125,12 @@ class ActorCriticTrainer(OnPolicyTrainer):
             max_grad_norm=hyper.max_grad_norm,
         )
         self.statistics = ObservationStatistics(self.network, context.behavior.spec, context.reduce, context.device)
-        self._minibatches = Minibatches(hyper.batch_size, self._shuffle)
+        stride = context.behavior.memory_stride
+        self._minibatches = (
+            SequenceMinibatches(hyper.batch_size, stride, self._shuffle)
+            if self.network.memory_size
+            else Minibatches(hyper.batch_size, self._shuffle)
+        )
         bounds = torch.tensor(context.metrics.lag_bounds, dtype=torch.float64, device=context.device)
         self._lag_bounds = bounds.unsqueeze(1)
         self._maker = ExperienceMaker(
@@ -131,6 +142,7 @@ class ActorCriticTrainer(OnPolicyTrainer):
             reduce=context.reduce,
             device=context.device,
             normalizes=self.normalizes_advantages,
+            memory_stride=stride,
         )
 
     def _update_policy(self) -> int:
@@ -177,18 +189,33 @@ class ActorCriticTrainer(OnPolicyTrainer):
             self.signals.load_state_dict(signals_before)
             self.statistics.load_state_dict(statistics_before)
             self.statistics.publish()
+            self._forget()
             return 0
         metrics.policy_lag.add(lags, self.mean_lag * plan.step_count)
         if coefficients.epsilon:
             self.stats_reporter.add_stat("Policy/Epsilon", coefficients.epsilon)
         self.stats_reporter.add_stat("Policy/Beta", coefficients.beta)
-        for name, value in self.signals.statistics().items():
-            self.stats_reporter.add_stat(name, value)
+        self._report_signals(plan.ended_episodes)
         return taken
+
+    def _forget(self) -> None:
+        """Forgets what the critic remembers of running episodes."""
+        if self._maker.recurrence is not None:
+            self._maker.recurrence.forget()
 
     def _update_signals(self, columns: Mapping[str, Tensor]) -> None:
         """Lets reward signals learn from a minibatch of the policy's."""
         self.signals.update(self._maker.transitions.of(columns))
+
+    def _report_signals(self, ended_episodes: int) -> None:
+        """Reports what signals that learn say themselves, and what episodes bring of each; `tally` has the extrinsic."""
+        for name, value in self.signals.statistics().items():
+            self.stats_reporter.add_stat(name, value)
+        for name, episode in self._episode_rewards.add(self.collected_rewards, ended_episodes).items():
+            self.context.metrics.show_signal(name, episode)
+            if name != EXTRINSIC:
+                shown = np.full(self._episode_rewards.episodes, episode)
+                self.stats_reporter.add_stats(f"Policy/{name.capitalize()} Reward", shown)
 
     def _process_trajectory(self, item: QueuedChunk) -> None:
         """Takes over one chunk, and says once that group rewards are not what this algorithm was made for."""
@@ -311,6 +338,7 @@ class ActorCriticTrainer(OnPolicyTrainer):
         self.optimizer.load_state_dict(state["optimizer"])
         self.statistics.load_state_dict(state["statistics"])
         self.signals.load_state_dict(state["signals"])
+        self._forget()
         shuffle = state["shuffle"]
         if shuffle["device"] == self._shuffle.device.type:  # another kind of device has another kind of generator
             self._shuffle.set_state(shuffle["state"].cpu())

@@ -15,7 +15,6 @@ from .conftest import WriteRun
     [
         ("behaviors: {A: {trainer_type: sac}}", "behaviors.A.trainer_type: sac is not built yet"),
         ("default_settings: {trainer_type: poca}", "default_settings.trainer_type: poca is not built yet"),
-        ("behaviors: {A: {network_settings: {memory: {}}}}", "behaviors.A.network_settings.memory"),
         ("behaviors: {A: {}}\ncheckpoint_settings: {inference: true}", "checkpoint_settings.inference"),
         ("behaviors: {A: {self_play: {}}}", "behaviors.A.self_play"),
         ("behaviors: {A: {behavioral_cloning: {demo_path: x}}}", "behaviors.A.behavioral_cloning"),
@@ -37,6 +36,23 @@ def test_each_feature_that_is_not_built_is_named(write_run: WriteRun, text: str,
     lines = unsupported(load_run_options(write_run(text)).options)
     assert len(lines) == 1
     assert expected in lines[0]
+
+
+@pytest.mark.parametrize("trainer", ["poca", "sac"])
+def test_memory_of_trainers_without_recurrent_networks_is_named(write_run: WriteRun, trainer: str) -> None:
+    """Their memory is refused by its path, with the trainers that have one."""
+    text = f"behaviors: {{A: {{trainer_type: {trainer}, network_settings: {{memory: {{}}}}}}}}"
+    lines = [line for line in unsupported(load_run_options(write_run(text)).options) if "memory" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith(f"behaviors.A.network_settings.memory: {trainer} has no recurrent networks, remove it")
+    assert lines[0].endswith("appo, impala, ppo")
+
+
+@pytest.mark.parametrize("trainer", ["appo", "impala", "ppo"])
+def test_memory_is_built(write_run: WriteRun, trainer: str) -> None:
+    """A recurrent policy of these trainers is not refused."""
+    text = f"behaviors: {{A: {{trainer_type: {trainer}, network_settings: {{memory: {{}}}}}}}}"
+    assert unsupported(load_run_options(write_run(text)).options) == []
 
 
 def test_what_is_built_is_not_refused(write_run: WriteRun) -> None:

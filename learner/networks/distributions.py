@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 _HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
+_LOG_TWO = math.log(2.0)
 
 
 def gaussian_log_prob(mean: Tensor, log_std: Tensor, draws: Tensor) -> Tensor:
@@ -32,6 +33,19 @@ def gaussian_log_prob_backward(mean: Tensor, log_std: Tensor, draws: Tensor, out
 def gaussian_entropy(log_std: Tensor) -> Tensor:
     """Differential entropy of each axis ``[B, n]``, in nats; its derivative is 1."""
     return log_std + (0.5 + _HALF_LOG_TWO_PI)
+
+
+def log_tanh_slope(draws: Tensor) -> Tensor:
+    """Logarithm of the derivative of tanh, ``log(1 - tanh(u)**2)``, without loss of digits where tanh saturates.
+
+    In the form ``2 (log 2 - u - softplus(-2 u))``; its derivative is ``-2 tanh(u)``.
+    """
+    return (_LOG_TWO - draws - torch.nn.functional.softplus(-2.0 * draws)).mul_(2.0)
+
+
+def tanh_gaussian_log_prob(mean: Tensor, log_std: Tensor, draws: Tensor) -> Tensor:
+    """Log-density of ``tanh`` of raw draws under independent Gaussians (arXiv:1801.01290, appendix C); ``[B, n]``."""
+    return gaussian_log_prob(mean, log_std, draws) - log_tanh_slope(draws)
 
 
 def categorical_log_prob(logits: Tensor, choices: Tensor) -> Tensor:

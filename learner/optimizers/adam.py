@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,6 +61,11 @@ class FlatAdam:
         self._step = torch.zeros((), device=self._vector.device)
         self._norm: Tensor | None = None
         self.steps = 0
+
+    @property
+    def parameters(self) -> Tensor:
+        """All parameters as one vector ``[P]``; the network's are views of it."""
+        return self._vector
 
     def step(self) -> None:
         """Descends once, along what lies in the ``grad`` of the parameters; under ``torch.no_grad``."""
@@ -138,13 +143,20 @@ class FlatAdam:
 
 
 @torch.no_grad()
+def flatten(parameters: Sequence[nn.Parameter]) -> Tensor:
+    """Moves parameters into one vector ``[P]`` and leaves views in their places."""
+    vector = torch.cat([parameter.reshape(-1) for parameter in parameters])
+    parts = torch.split(vector, [parameter.numel() for parameter in parameters])
+    for parameter, values in zip(parameters, parts, strict=True):
+        parameter.data = values.view(parameter.shape)
+    return vector
+
+
 def _flatten(parameters: list[nn.Parameter]) -> tuple[Tensor, Tensor]:
     """Moves parameters into one vector ``[P]`` and their gradients into another, and leaves views in their places."""
-    vector = torch.cat([parameter.reshape(-1) for parameter in parameters])
+    vector = flatten(parameters)
     gradient = torch.zeros_like(vector)
-    sizes = [parameter.numel() for parameter in parameters]
-    parts = zip(parameters, torch.split(vector, sizes), torch.split(gradient, sizes), strict=True)
-    for parameter, values, slopes in parts:
-        parameter.data = values.view(parameter.shape)
+    parts = torch.split(gradient, [parameter.numel() for parameter in parameters])
+    for parameter, slopes in zip(parameters, parts, strict=True):
         parameter.grad = slopes.view(parameter.shape)
     return vector, gradient

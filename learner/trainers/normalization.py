@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import structlog
 import torch
@@ -12,8 +12,8 @@ from rollcast.specs import BehaviorSpec
 from torch import Tensor
 
 from learner.device.columns import observation_column
+from learner.networks.encoders import VectorEncoder
 from learner.networks.normalizer import RunningMoments, batch_moments
-from learner.networks.value import ActorCritic
 from learner.optimizers.reduce import Reduce
 
 log = structlog.get_logger(__name__)
@@ -22,11 +22,18 @@ LOG_SECONDS: Final = 10.0
 """At least so long lies between two warnings."""
 
 
+class Normalizing(Protocol):
+    """Networks some of whose encoders may normalize."""
+
+    def vector_encoders(self) -> list[tuple[int, VectorEncoder]]:
+        """Returns every encoder that normalizes, with the position of its observation."""
+
+
 class ObservationStatistics:
     """The float64 statistics behind all normalizers of a behavior's networks; without normalizers it does nothing.
 
     Args:
-        network: actor and critic.
+        network: everything that sees the observations.
         spec: what the behavior sees.
         reduce: merges the moments of several learners.
         device: where the networks are.
@@ -38,7 +45,7 @@ class ObservationStatistics:
 
     def __init__(
         self,
-        network: ActorCritic,
+        network: Normalizing,
         spec: BehaviorSpec,
         reduce: Reduce,
         device: torch.device,
@@ -90,7 +97,7 @@ class ObservationStatistics:
             )
 
     def publish(self) -> None:
-        """Shows the statistics to actor and critic."""
+        """Shows the statistics to the networks."""
         for index, encoder in self._encoders:
             if encoder.normalizer is not None:
                 encoder.normalizer.publish(self._moments[index])

@@ -1,0 +1,260 @@
+"""Replay memory: the newest steps, on the training device, drawn from at random.
+
+Rows are those of the ring: a segment of n steps takes n + 1, the last of which holds what was seen after it. So what was
+seen after a step is the row behind it, and no observation lies there twice, but where a segment was cut. Steps have
+numbers of their own, in the order of arrival; a table says in which row each is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rollcast.enums import SegmentEnd
+from rollcast.specs import BehaviorSpec
+from rollcast.trajectories import Chunk
+from torch import Tensor
+
+from learner.device.columns import (
+    ACTION_MASK,
+    CONTINUOUS_ACTION,
+    DISCRETE_ACTION,
+    REWARD,
+    RingColumn,
+    observation_column,
+    stored_dtype,
+)
+from learner.device.layout import ChunkSegments, fill, spans, split
+from learner.device.ring import DeviceRing
+from learner.device.staging import Block, staging_for
+from learner.ingest.replay_size import ReplaySize
+
+TERMINATED = "terminated"
+_FINAL_MASK = "final_action_mask"
+
+
+def replay_columns(spec: BehaviorSpec) -> tuple[RingColumn, ...]:
+    """Returns the columns of a replay memory: what on-policy trainers keep, less what only they need.
+
+    ``terminated`` is 1 where nothing follows a step. A mask also stands in final rows, for what may be done next.
+    """
+    columns = [
+        RingColumn(
+            observation_column(observation.name),
+            stored_dtype(observation.dtype),
+            observation.shape,
+            final=f"final_obs/{observation.name}",
+        )
+        for observation in spec.observations
+    ]
+    action = spec.action
+    if action.continuous_size:
+        columns.append(RingColumn(CONTINUOUS_ACTION, torch.float32, (action.continuous_size,)))
+    if action.discrete_branches:
+        columns.append(RingColumn(DISCRETE_ACTION, torch.int32, (len(action.discrete_branches),)))
+        columns.append(RingColumn(ACTION_MASK, torch.uint8, (action.mask_size,)))
+    columns.append(RingColumn(REWARD, torch.float32))
+    columns.append(RingColumn(TERMINATED, torch.uint8))
+    return tuple(columns)
+
+
+class Places(NamedTuple):
+    """Where B drawn steps are in `ReplayMemory.storage`.
+
+    Attributes:
+        rows: ``[B]`` int64, of the steps.
+        next_rows: ``[B]`` int64, of what was seen after them.
+    """
+
+    rows: Tensor
+    next_rows: Tensor
+
+
+@dataclass(slots=True)
+class ReplayCounters:
+    """What became of the steps of a replay memory, since it was made.
+
+    Attributes:
+        added: entered it.
+        evicted: made room for newer ones.
+        drawn: draws, of which one step may have many.
+    """
+
+    added: int = 0
+    evicted: int = 0
+    drawn: int = 0
+
+
+class ReplayMemory:
+    """Keeps the newest steps and draws from them uniformly, with replacement.
+
+    Args:
+        spec: what the behavior sees and does.
+        size: how many steps and rows there are.
+        device: where they are.
+        generator: of the draws, on that device.
+
+    Attributes:
+        branches: number of choices of each discrete branch.
+        size: how many steps and rows there may be.
+        steps: in it now.
+        masked: whether any step came with action masks.
+        counters: see `ReplayCounters`.
+    """
+
+    def __init__(self, spec: BehaviorSpec, size: ReplaySize, device: torch.device, generator: torch.Generator) -> None:
+        self.branches = tuple(spec.action.discrete_branches)
+        self.size = size
+        self.masked = False
+        self.counters = ReplayCounters()
+        self._ring = DeviceRing(replay_columns(spec), size.capacity_rows, device)
+        self._staging = staging_for(self._ring, size.block_rows, device)
+        self._device = device
+        self._generator = generator
+        self._slots = max(size.capacity_steps, size.block_rows)
+        self._rows = np.zeros(self._slots, np.int64)  # absolute row of each step, in the slot of its number
+        self._places = torch.zeros(self._slots, dtype=torch.int64, device=device)
+        self._drawn = torch.zeros(size.capacity_rows, dtype=torch.uint8, device=device)
+        self._undrawn = torch.zeros((), dtype=torch.int64, device=device)
+        self._first = 0  # number of the oldest step
+        self._next = 0  # number of the next one
+
+    @property
+    def steps(self) -> int:
+        """Steps in it."""
+        return self._next - self._first
+
+    @property
+    def storage(self) -> Mapping[str, Tensor]:
+        """Its columns, by name: ``[capacity_rows, *shape]``."""
+        return self._ring.storage
+
+    @property
+    def columns(self) -> tuple[RingColumn, ...]:
+        """What a row holds."""
+        return self._ring.columns
+
+    @property
+    def evicted_undrawn(self) -> Tensor:
+        """How many steps were evicted that had never been drawn: a scalar on the device, int64."""
+        return self._undrawn
+
+    def add(self, chunk: Chunk, parts: ChunkSegments, chosen: NDArray[np.int64]) -> Tensor:
+        """Takes in chosen segments of a chunk; the oldest steps make room.
+
+        Args:
+            chunk: the chunk.
+            parts: its segments.
+            chosen: indices of the segments, ascending; none has more than ``size.block_rows - 1`` steps.
+
+        Returns:
+            The places of the new steps, ``[N]`` int64; valid until the next call.
+        """
+        self.masked = self.masked or ACTION_MASK in chunk.columns
+        added = [self._add_run(chunk, parts, run) for run in split(chosen, parts.lengths, self.size.block_rows)]
+        self._staging.join()
+        return added[0] if len(added) == 1 else torch.cat(added)
+
+    def _add_run(self, chunk: Chunk, parts: ChunkSegments, run: NDArray[np.int64]) -> Tensor:
+        lengths = parts.lengths[run]
+        steps = int(lengths.sum())
+        first = self._make_room(steps, steps + len(run))
+        block = self._staging.open(first, steps + len(run))
+        fill(block, self.columns, chunk, parts, run)
+        _fill_ends(block, chunk, parts, run)
+        self._staging.commit()
+        starts = first + np.cumsum(lengths + 1) - (lengths + 1)
+        places = self._register(spans(starts, lengths), steps + len(run))
+        self._evict(self.steps - self.size.capacity_steps)
+        return places
+
+    def _register(self, rows: NDArray[np.int64], block_rows: int) -> Tensor:
+        """Gives the next numbers to steps in absolute rows ``[N]``; returns their places."""
+        numbers = np.arange(self._next, self._next + len(rows)) % self._slots
+        self._rows[numbers] = rows
+        places = torch.from_numpy(self._ring.places(rows)).to(self._device)
+        self._places.index_copy_(0, torch.from_numpy(numbers).to(self._device), places)
+        begin = self._ring.place(int(rows[0]))
+        self._drawn[begin : begin + block_rows] = 0
+        self._next += len(rows)
+        self.counters.added += len(rows)
+        return places
+
+    def _make_room(self, steps: int, rows: int) -> int:
+        """Reserves rows for a block; evicts the oldest steps until there are."""
+        self._evict(self.steps + steps - self._slots)
+        while (first := self._ring.reserve(rows)) is None:
+            self._evict(max(1, min(rows, self.steps)))
+        return first
+
+    def _evict(self, steps: int) -> None:
+        """Lets go of the oldest steps."""
+        if steps <= 0:
+            return
+        numbers = torch.from_numpy(np.arange(self._first, self._first + steps) % self._slots).to(self._device)
+        drawn = self._drawn.index_select(0, self._places.index_select(0, numbers))
+        self._undrawn += steps - drawn.sum(dtype=torch.int64)
+        self._first += steps
+        self.counters.evicted += steps
+        self._ring.free_before(int(self._rows[self._first % self._slots]) if self.steps else None)
+
+    def draw(self, count: int) -> Places:
+        """Draws steps; to be called when there is at least one. Nothing in it waits for the device."""
+        numbers = torch.randint(self.steps, (count,), generator=self._generator, device=self._device)
+        if self._first:
+            numbers.add_(self._first % self._slots).remainder_(self._slots)
+        rows = self._places.index_select(0, numbers)
+        self._drawn.index_fill_(0, rows, 1)
+        self.counters.drawn += count
+        return Places(rows, rows + 1)
+
+    def clear(self) -> None:
+        """Forgets every step; what is counted goes on."""
+        self._first = self._next
+        self._ring.free_before(None)
+
+    def live(self) -> tuple[NDArray[np.int64], int, int]:
+        """Returns the absolute rows of the steps ``[N]``, oldest first, and first and last + 1 of all rows in use."""
+        rows = self._rows[np.arange(self._first, self._next) % self._slots]
+        return rows, int(rows[0]) if len(rows) else 0, int(rows[-1]) + 2 if len(rows) else 0
+
+    def places_between(self, first: int, last: int) -> list[slice]:
+        """Returns where absolute rows first..last lie, as at most two slices."""
+        begin, count = self._ring.place(first), last - first
+        head = min(count, self._ring.capacity_rows - begin)
+        return [slice(begin, begin + head)] + ([slice(0, count - head)] if count > head else [])
+
+    def restore(self, rows: NDArray[np.int64], used_rows: int, *, masked: bool) -> None:
+        """Takes over steps that were read into the first rows of the storage of an empty memory.
+
+        Args:
+            rows: ``[N]``, the row of each step, ascending, at least one.
+            used_rows: how many rows they take, what was seen last included; no more than there are.
+            masked: whether any of them came with action masks.
+
+        Raises:
+            ValueError: they do not fit.
+        """
+        fits = 0 < len(rows) <= self._slots and used_rows <= self.size.capacity_rows
+        ordered = fits and rows[0] >= 0 and rows[-1] + 1 < used_rows and bool((np.diff(rows) > 0).all())
+        if not ordered:
+            raise ValueError(f"{len(rows)} steps in {used_rows} rows do not fit, or are not in order")
+        self._ring.restart(used_rows)
+        self._first = self._next = 0
+        self._register(rows, used_rows - int(rows[0]))
+        self.counters.added -= len(rows)
+        self.masked = masked
+        self._evict(self.steps - self.size.capacity_steps)
+
+
+def _fill_ends(block: Block, chunk: Chunk, parts: ChunkSegments, run: NDArray[np.int64]) -> None:
+    """Fills in what `fill` does not know: where nothing follows, and what may be done after the last step."""
+    finals = np.cumsum(parts.lengths[run] + 1) - 1
+    block[TERMINATED][finals - 1] = parts.ends[run] == SegmentEnd.TERMINATED
+    if ACTION_MASK in block:
+        mask = chunk.columns.get(_FINAL_MASK)
+        block[ACTION_MASK][finals] = 1 if mask is None else mask[run]

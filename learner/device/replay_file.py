@@ -1,0 +1,226 @@
+"""A replay memory in a file: written whole or not at all, read only if every byte is what was written.
+
+The file is a zip archive of plain numpy arrays (one for each column, without compression), the row of each step, and a
+page that says what they are. Nothing in it is code: arrays of objects are refused. Checksums are compared, and every
+number that is used as an index is checked.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from learner.device.columns import ACTION_MASK, DISCRETE_ACTION, RingColumn
+from learner.device.replay import ReplayMemory
+from learner.files import atomic_file, open_regular
+
+FILE_NAME: Final = "last_replay_buffer.rcr"
+_FORMAT: Final = 1
+_PAGE: Final = "page.json"
+_ROWS: Final = "rows.npy"
+_PIECE_BYTES: Final = 32 * 2**20
+"""So much is on its way between device and disk at a time."""
+_MAX_PAGE_BYTES: Final = 2**20
+_FAULTS: Final = (KeyError, TypeError, ValueError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZipFile)
+"""What a file that somebody else made, or that is damaged, can provoke while it is read."""
+
+
+class BadReplay(Exception):  # noqa: N818 - says what the file is
+    """A file is no replay memory that can be used here.
+
+    Args:
+        path: the file.
+        reason: what is wrong, in words that follow its name.
+    """
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path} {reason}")
+        self.path = path
+
+
+def write_replay(memory: ReplayMemory, path: Path) -> None:
+    """Writes all steps of a memory.
+
+    Raises:
+        WriteFailed: the disk is full, ...; what was there before is untouched.
+    """
+    rows, first, last = memory.live()
+    page = {"format": _FORMAT, "masked": memory.masked, "used_rows": last - first, "columns": _described(memory)}
+    with atomic_file(path) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        archive.writestr(_PAGE, json.dumps(page))
+        _write_array(archive, _ROWS, (rows.dtype, rows.shape), iter([rows - first]))
+        places = memory.places_between(first, last)
+        for index, column in enumerate(memory.columns):
+            values = memory.storage[column.name]
+            form = (_numpy_type(column.dtype), (last - first, *column.shape))
+            _write_array(archive, _member(index), form, _pieces(values, places))
+
+
+def read_replay(memory: ReplayMemory, path: Path) -> None:
+    """Reads steps into an empty memory; the newest ones, if it is smaller than the one that was written.
+
+    Raises:
+        BadReplay: it is missing, damaged, of another behavior or version; the memory is as empty as it was.
+    """
+    try:
+        with open_regular(path) as stream, zipfile.ZipFile(stream) as archive:
+            _read(memory, archive)
+    except FileNotFoundError as error:
+        raise BadReplay(path, "does not exist") from error
+    except OSError as error:
+        raise BadReplay(path, f"cannot be read: {error.strerror or error}") from error
+    except _FAULTS as error:
+        memory.clear()
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise BadReplay(path, f"is damaged, or holds no replay memory of this behavior ({reason})") from error
+
+
+def _read(memory: ReplayMemory, archive: zipfile.ZipFile) -> None:
+    if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
+        raise ValueError("it is compressed")
+    page = _read_page(archive)
+    if page.get("format") != _FORMAT:
+        raise ValueError(f"its format is {page.get('format')!r}, not {_FORMAT}")
+    if page.get("columns") != _described(memory):
+        raise ValueError(f"its columns are {page.get('columns')}, those of this behavior {_described(memory)}")
+    used_rows = page["used_rows"]
+    if type(used_rows) is not int or used_rows < 0:
+        raise ValueError(f"it says that {used_rows!r} rows are used")
+    if not used_rows:
+        return
+    rows = _read_rows(archive, used_rows)
+    skipped = _surplus(memory, rows, used_rows)
+    kept = rows[skipped:]
+    first = int(kept[0])
+    for index, column in enumerate(memory.columns):
+        _read_column(archive, _member(index), (used_rows, first), column, memory.storage[column.name])
+    _check_actions(memory, used_rows - first)
+    memory.restore(kept - first, used_rows - first, masked=bool(page.get("masked")))
+
+
+def _surplus(memory: ReplayMemory, rows: NDArray[np.int64], used_rows: int) -> int:
+    """Returns how many of the oldest steps do not fit."""
+    steps = max(0, len(rows) - memory.size.capacity_steps)
+    over = used_rows - memory.size.capacity_rows
+    return max(steps, int(np.searchsorted(rows, over)) if over > 0 else 0)
+
+
+def _read_page(archive: zipfile.ZipFile) -> dict[str, Any]:
+    if archive.getinfo(_PAGE).file_size > _MAX_PAGE_BYTES:
+        raise ValueError("its page is too long")
+    page = json.loads(archive.read(_PAGE))
+    if not isinstance(page, dict):
+        raise ValueError("its page is none")  # noqa: TRY004 - it is a fault of the file
+    return page
+
+
+def _read_rows(archive: zipfile.ZipFile, used_rows: int) -> NDArray[np.int64]:
+    with archive.open(_ROWS) as stream:
+        shape = _read_header(stream, np.dtype(np.int64))
+        if len(shape) != 1 or not 0 < shape[0] <= used_rows or archive.getinfo(_ROWS).file_size < 8 * shape[0]:
+            raise ValueError(f"its table of rows has the shape {shape}")
+        rows = np.frombuffer(_read_exactly(stream, 8 * shape[0]), np.int64)
+        _read_end(stream)
+    if rows[0] < 0 or rows[-1] + 1 >= used_rows or not bool((np.diff(rows) > 0).all()):
+        raise ValueError("its table of rows is not in order")
+    return rows
+
+
+def _read_column(
+    archive: zipfile.ZipFile, name: str, span: tuple[int, int], column: RingColumn, target: Tensor
+) -> None:
+    """Reads the rows of a column from the second number of ``span`` on; the first is how many there are."""
+    used_rows, first = span
+    kind = _numpy_type(column.dtype)
+    row_bytes = column.row_bytes
+    with archive.open(name) as stream:
+        shape = _read_header(stream, kind)
+        if shape != (used_rows, *column.shape):
+            raise ValueError(f"column {column.name} has the shape {shape}")
+        at_once = max(1, _PIECE_BYTES // max(1, row_bytes))
+        for begin in range(0, used_rows, at_once):
+            end = min(used_rows, begin + at_once)
+            data = _read_exactly(stream, (end - begin) * row_bytes)
+            if end <= first:
+                continue
+            piece = np.frombuffer(data, kind).reshape(end - begin, *column.shape)[max(0, first - begin) :]
+            place = max(begin, first) - first
+            target[place : place + len(piece)].copy_(torch.from_numpy(piece.copy()))
+        _read_end(stream)
+
+
+def _check_actions(memory: ReplayMemory, used_rows: int) -> None:
+    """Refuses actions that there are not: they are indices later on."""
+    discrete = memory.storage.get(DISCRETE_ACTION)
+    if discrete is None:
+        return
+    branches = torch.tensor(memory.branches, device=discrete.device)
+    chosen = discrete[:used_rows]
+    if bool(((chosen < 0) | (chosen >= branches)).any()):
+        raise ValueError("it holds actions that this behavior does not have")
+    if bool((memory.storage[ACTION_MASK][:used_rows] > 1).any()):
+        raise ValueError("it holds action masks that are none")
+
+
+def _described(memory: ReplayMemory) -> list[list[Any]]:
+    return [[column.name, _numpy_type(column.dtype).str, list(column.shape)] for column in memory.columns]
+
+
+def _numpy_type(dtype: torch.dtype) -> np.dtype[Any]:
+    return torch.empty(0, dtype=dtype).numpy().dtype
+
+
+def _member(index: int) -> str:
+    return f"column_{index}.npy"
+
+
+def _pieces(values: Tensor, places: list[slice]) -> Iterator[NDArray[Any]]:
+    """Yields rows in pieces that fit the host."""
+    row_bytes = math.prod(values.shape[1:]) * values.element_size()
+    at_once = max(1, _PIECE_BYTES // max(1, row_bytes))
+    for place in places:
+        for piece in torch.split(values[place], at_once):
+            yield piece.cpu().numpy()
+
+
+def _write_array(
+    archive: zipfile.ZipFile, name: str, form: tuple[np.dtype[Any], tuple[int, ...]], pieces: Iterator[NDArray[Any]]
+) -> None:
+    kind, shape = form
+    with archive.open(name, "w", force_zip64=True) as stream:
+        header = {"descr": kind.str, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(stream, header)
+        for piece in pieces:
+            stream.write(np.ascontiguousarray(piece).data)
+
+
+def _read_header(stream: IO[bytes], kind: np.dtype[Any]) -> tuple[int, ...]:
+    """Reads the header of an array; returns its shape."""
+    if np.lib.format.read_magic(stream) != (1, 0):
+        raise ValueError("an array is of another version")
+    shape, fortran_order, found = np.lib.format.read_array_header_1_0(stream)
+    if fortran_order or found != kind:
+        raise ValueError(f"an array is of type {found}, not {kind}")
+    return tuple(int(size) for size in shape)
+
+
+def _read_exactly(stream: IO[bytes], count: int) -> bytes:
+    data = stream.read(count)
+    if len(data) != count:
+        raise ValueError("an array ends too early")
+    return data
+
+
+def _read_end(stream: IO[bytes]) -> None:
+    """Reads past the end, which is where the archive compares the checksum."""
+    if stream.read(1):
+        raise ValueError("an array is longer than it says")

@@ -1,0 +1,230 @@
+"""Twin critics Q(s, a): two networks of one shape, whose layers are computed as one.
+
+Both see the same encoded observations and the same continuous actions; what discrete actions are worth comes out side by
+side, one number for each choice (Christodoulou 2019, arXiv:1910.07207). Two critics of which the smaller counts do not
+overestimate as one does (Fujimoto et al. 2018, arXiv:1802.09477, section 4.2). As in `learner.networks.dense`,
+derivatives are written by hand; the encoders and layers that goals condition stay with autograd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from rollcast.specs import BehaviorSpec
+from torch import Tensor, nn
+
+from learner.networks.activations import Activation, activation
+from learner.networks.conditioning import ConditionedLayer
+from learner.networks.encoders import Encoded, ObservationEncoder, VectorEncoder
+from learner.networks.initializers import Initializer
+from learner.settings.network import NetworkSettings
+
+TWINS = 2
+
+
+class TwinLayer(nn.Module):
+    """Two linear layers: ``[2, B, inputs]`` to ``[2, B, outputs]``.
+
+    Args:
+        first, second: layers whose initial weights are taken over.
+    """
+
+    def __init__(self, first: nn.Linear, second: nn.Linear) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.stack([first.weight.detach().t(), second.weight.detach().t()]))
+        self.bias = nn.Parameter(torch.stack([first.bias.detach(), second.bias.detach()]).unsqueeze(1))
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Computes ``[2, B, outputs]``."""
+        return torch.baddbmm(self.bias, values, self.weight)
+
+    def write_gradients(self, inputs: Tensor, outer: Tensor) -> None:
+        """Writes the gradients of the parameters, given the derivative of what came out ``[2, B, outputs]``."""
+        torch.bmm(inputs.transpose(1, 2), outer, out=self.weight.grad)
+        torch.sum(outer, 1, keepdim=True, out=self.bias.grad)
+
+    def to_inputs(self, outer: Tensor) -> Tensor:
+        """Returns the derivative of what went in, ``[2, B, inputs]``."""
+        return torch.bmm(outer, self.weight.transpose(1, 2))
+
+
+class TwinRecord(NamedTuple):
+    """What the way back through `TwinCritic` needs.
+
+    Attributes:
+        inputs: what went into each layer, the head included: ``[2, B, width]``.
+        sums: what went into each activation: ``[2, B, units]``.
+        actions: ``[B, n]``, watched by autograd, if goals condition the critics.
+        watched: what autograd goes back from, ``[2, B, outputs]``, in that case.
+    """
+
+    inputs: list[Tensor]
+    sums: list[Tensor]
+    actions: Tensor | None = None
+    watched: Tensor | None = None
+
+
+class TwinCritic(nn.Module):
+    """Observations and continuous actions to ``[2, B, signals, choices]``.
+
+    The encoder is common to both (a picture is read once), all layers after it are not. ``choices`` is the number of all
+    choices of all branches, side by side, and 1 without discrete actions.
+
+    Args:
+        spec: what the behavior sees and does.
+        settings: the network block of the run file; ``memory`` has no effect here.
+        signals: number of reward signals.
+        generator: where initial weights come from; None is torch's own.
+
+    Raises:
+        UserError: the settings ask for something that does not fit the behavior.
+    """
+
+    def __init__(
+        self, spec: BehaviorSpec, settings: NetworkSettings, signals: int, generator: torch.Generator | None = None
+    ) -> None:
+        super().__init__()
+        initializer = Initializer(settings.initialization, generator)
+        self.kind: Activation = settings.activation
+        self._activation = activation(self.kind)
+        self._axes = spec.action.continuous_size
+        self._signals = signals
+        self.choices = spec.action.mask_size or 1
+        self.encoder = ObservationEncoder(spec.observations, settings, initializer)
+        units, goals = settings.hidden_units, self.encoder.goal_size
+        count = settings.num_layers - 1 if goals else settings.num_layers
+        inputs = self.encoder.size + self._axes
+        widths = [inputs] + [units] * count
+        gain = initializer.gains.hidden
+        self._layers = tuple(
+            TwinLayer(initializer.linear(before, units, gain), initializer.linear(before, units, gain))
+            for before in widths[:-1]
+        )
+        self.layers = nn.ModuleList(self._layers)
+        self.conditioned = (
+            nn.ModuleList(ConditionedLayer(widths[-1], units, goals, self.kind, initializer) for _ in range(TWINS))
+            if goals
+            else None
+        )
+        last = units if goals else widths[-1]
+        outputs = signals * self.choices
+        self.head = TwinLayer(initializer.value(last, outputs), initializer.value(last, outputs))
+        self.encoder_learns = any(parameter.requires_grad for parameter in self.encoder.parameters())
+
+    def forward(self, observations: Sequence[Tensor], actions: Tensor | None) -> Tensor:
+        """Computes values ``[2, B, signals, choices]``.
+
+        Args:
+            observations: ``[B, *shape]`` each, in wire types.
+            actions: ``[B, n]`` in [-1, 1], or None without continuous actions.
+        """
+        return self.values(self.encode(observations), actions)
+
+    def encode(self, observations: Sequence[Tensor]) -> Encoded:
+        """Encodes ``[B, *shape]`` of each observation."""
+        return self.encoder.encode(list(observations))
+
+    def values(self, encoded: Encoded, actions: Tensor | None) -> Tensor:
+        """Computes values ``[2, B, signals, choices]`` of what `encode` made."""
+        values = self._first(encoded.values, actions)
+        for layer in self._layers:
+            values = self._activation(layer(values))
+        if self.conditioned is not None and encoded.goals is not None:
+            goals = encoded.goals
+            values = torch.stack([layer(part, goals) for layer, part in zip(self.conditioned, values, strict=True)])
+        return self._shaped(self.head(values))
+
+    def record(self, encoded: Encoded, actions: Tensor | None) -> tuple[Tensor, TwinRecord]:
+        """Computes the same as `values`, and what `backward` and `to_actions` need; under ``torch.no_grad``."""
+        if self.conditioned is not None:
+            with torch.enable_grad():
+                leaf = None if actions is None else actions.detach().requires_grad_()
+                watched = self.values(encoded, leaf)
+            return watched.detach(), TwinRecord([], [], leaf, watched)
+        values = self._first(encoded.values, actions)
+        inputs, sums = [values], []
+        for layer in self._layers:
+            before = layer(values)
+            sums.append(before)
+            values = self._activation(before)
+            inputs.append(values)
+        return self._shaped(self.head(values)), TwinRecord(inputs, sums)
+
+    def backward(self, record: TwinRecord, encoded: Encoded, outer: Tensor) -> None:
+        """Writes the gradient of every parameter, of the encoder, too.
+
+        Args:
+            record: of `record`.
+            encoded: what it was given; made under autograd if `encoder_learns`.
+            outer: the loss's derivative with respect to the values, ``[2, B, signals, choices]``.
+        """
+        if record.watched is not None:
+            _write(record.watched, list(self.parameters()), outer)
+            return
+        inner = self._through(record, self._flat(outer), writes=True)
+        if not self.encoder_learns:
+            return
+        to_encoded = self._to_inputs_of_first(inner, slice(None, self.encoder.size))
+        _write(encoded.values, list(self.encoder.parameters()), to_encoded)
+
+    def to_actions(self, record: TwinRecord, outer: Tensor) -> Tensor:
+        """Returns the derivative with respect to the actions ``[B, n]``; writes nothing.
+
+        Args:
+            record: of `record`.
+            outer: the loss's derivative with respect to the values, ``[2, B, signals, choices]``.
+        """
+        if record.watched is not None and record.actions is not None:
+            (found,) = torch.autograd.grad(record.watched, [record.actions], outer)
+            return found
+        inner = self._through(record, self._flat(outer), writes=False)
+        return self._to_inputs_of_first(inner, slice(self.encoder.size, None))
+
+    def vector_encoders(self) -> list[tuple[int, VectorEncoder]]:
+        """Returns every encoder that normalizes, with the position of its observation."""
+        return list(self.encoder.normalizing.items())
+
+    def _first(self, encoded: Tensor, actions: Tensor | None) -> Tensor:
+        values = encoded if actions is None else torch.cat((encoded, actions), dim=1)
+        return values.expand(TWINS, -1, -1)
+
+    def _shaped(self, outputs: Tensor) -> Tensor:
+        return outputs.view(TWINS, -1, self._signals, self.choices)
+
+    def _flat(self, outer: Tensor) -> Tensor:
+        return outer.reshape(TWINS, -1, self._signals * self.choices)
+
+    def _through(self, record: TwinRecord, outer: Tensor, *, writes: bool) -> Tensor:
+        """Goes back to what came out of the first layer before its activation (of the head, if there is no layer)."""
+        layers = (*self._layers, self.head)
+        for index in range(len(layers) - 1, 0, -1):
+            if writes:
+                layers[index].write_gradients(record.inputs[index], outer)
+            outer = self._inner(record, index - 1, layers[index].to_inputs(outer))
+        if writes:
+            layers[0].write_gradients(record.inputs[0], outer)
+        return outer
+
+    def _inner(self, record: TwinRecord, index: int, outer: Tensor) -> Tensor:
+        """Goes back through the activation behind layer ``index``."""
+        if self.kind == "swish":
+            found: Tensor = torch.ops.aten.silu_backward(outer, record.sums[index])
+        elif self.kind == "relu":
+            found = torch.ops.aten.threshold_backward(outer, record.inputs[index + 1], 0.0)
+        else:
+            found = torch.ops.aten.tanh_backward(outer, record.inputs[index + 1])
+        return found
+
+    def _to_inputs_of_first(self, outer: Tensor, part: slice) -> Tensor:
+        """Goes back to a part of what both twins were given, ``[B, width of the part]``."""
+        first = self._layers[0] if self._layers else self.head
+        return torch.bmm(outer, first.weight[:, part].transpose(1, 2)).sum(0)
+
+
+def _write(watched: Tensor, parameters: list[nn.Parameter], outer: Tensor) -> None:
+    """Writes gradients that autograd finds."""
+    for parameter, gradient in zip(parameters, torch.autograd.grad(watched, parameters, outer), strict=True):
+        if parameter.grad is not None:
+            parameter.grad.copy_(gradient)

@@ -1,24 +1,38 @@
-"""A PPO trainer that was started, with everything around it but the service."""
+"""Trainers that were started, with everything around them but the service."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from rollcast.specs import BehaviorSpec
 
+from learner.trainers.actor_critic.trainer import ActorCriticTrainer
 from learner.trainers.ppo.trainer import PPOTrainer
 from tests.learner.trainers.in_process import Bench, make_bench
 from tests.learner.trainers.synthetic import CONTINUOUS, SyntheticActor
+
+Kind = TypeVar("Kind", bound=ActorCriticTrainer)
 
 
 def make(
     spec: BehaviorSpec = CONTINUOUS, service: dict[str, Any] | None = None, **changes: Any
 ) -> tuple[Bench, PPOTrainer]:
-    """A bench and a started trainer that updates after more than 60 steps."""
+    """A bench and a started PPO trainer that updates after more than 60 steps."""
+    return make_kind(PPOTrainer, "ppo", spec, service, **changes)
+
+
+def make_kind(
+    kind: type[Kind],
+    trainer_type: str,
+    spec: BehaviorSpec = CONTINUOUS,
+    service: dict[str, Any] | None = None,
+    **changes: Any,
+) -> tuple[Bench, Kind]:
+    """A bench and a started trainer of any kind that updates after more than 60 steps."""
     hyper = {"buffer_size": 60, "batch_size": 16, "num_epoch": 2, "learning_rate": 1e-3, **changes.pop("hyper", {})}
     network = {"hidden_units": 16, "normalize": True, **changes.pop("network", {})}
     settings = {
-        "trainer_type": "ppo",
+        "trainer_type": trainer_type,
         "hyperparameters": hyper,
         "network_settings": network,
         "time_horizon": 20,
@@ -26,12 +40,12 @@ def make(
         **changes,
     }
     bench = make_bench(settings, spec, **(service or {}))
-    trainer = PPOTrainer(bench.context())
+    trainer = kind(bench.context())
     trainer.start()
     return bench, trainer
 
 
-def feed(bench: Bench, actor: SyntheticActor, updates: int, trainer: PPOTrainer) -> None:
+def feed(bench: Bench, actor: SyntheticActor, updates: int, trainer: ActorCriticTrainer) -> None:
     """Sends chunks of 20 steps until so many updates more are done."""
     end = trainer.version + updates
     while trainer.version < end:

@@ -5,66 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
-from learner.networks.distributions import branch_offsets
 from learner.networks.policy import PolicyOutput
 from learner.trainers.actor_critic.loss import Batch, Coefficients, Ratio
 from learner.trainers.ppo.loss import ppo_loss
-
-BRANCHES = (3, 2)
-
-
-def make_output(batch: int = 50) -> PolicyOutput:
-    """Parameters of a hybrid behavior with 2 axes and 2 branches."""
-    generator = torch.Generator().manual_seed(1)
-    mean, log_std = torch.randn(batch, 2, generator=generator), torch.randn(batch, 2, generator=generator) / 3
-    raw = torch.randn(batch, 5, generator=generator)
-    logits = torch.cat([torch.log_softmax(part, 1) for part in torch.split(raw, list(BRANCHES), 1)], 1)
-    return PolicyOutput(mean, log_std, logits, None)
-
-
-def make_batch(output: PolicyOutput, ratio: Ratio, shift: float = 0.3) -> Batch:
-    """Actions whose recorded log-probabilities differ from the present ones by up to ``shift``."""
-    generator = torch.Generator().manual_seed(2)
-    size = len(present(output))
-    discrete = torch.stack([torch.randint(0, count, (size,), generator=generator) for count in BRANCHES], 1)
-    batch = Batch(
-        torch.randn(size, 2, generator=generator),
-        discrete + branch_offsets(BRANCHES),
-        torch.zeros(size, 4),
-        torch.randn(size, 1, generator=generator),
-        torch.randn(size, 1, generator=generator),
-    )
-    now = log_prob(output, batch)
-    old = now + shift * (2 * torch.rand(now.shape, generator=generator) - 1)
-    return batch._replace(log_prob=old if ratio == "per_action" else old.sum(1, keepdim=True))
-
-
-def present(output: PolicyOutput) -> Tensor:
-    """The logits, which this behavior has."""
-    if output.logits is None:
-        raise TypeError
-    return output.logits
-
-
-def log_prob(output: PolicyOutput, batch: Batch) -> Tensor:
-    """Log-probability of every factor by the formulas of the textbook."""
-    if output.mean is None or output.log_std is None or batch.continuous is None or batch.discrete is None:
-        raise TypeError
-    std = output.log_std.exp()
-    density = -((batch.continuous - output.mean) ** 2) / (2 * std**2) - torch.log(std) - 0.5 * np.log(2 * np.pi)
-    return torch.cat((density, present(output).gather(1, batch.discrete)), 1)
-
-
-def entropies(output: PolicyOutput) -> tuple[float, float]:
-    """Mean entropy as ML-Agents counts it, and of the whole action."""
-    if output.log_std is None:
-        raise TypeError
-    axes = (output.log_std + 0.5 * np.log(2 * np.pi * np.e)).numpy()
-    logits = present(output).numpy()
-    branches = -(np.exp(logits) * logits).sum(1)
-    return float((axes.mean(1) + branches).mean()), float((axes.sum(1) + branches).mean())
+from tests.learner.trainers.loss_cases import BRANCHES, entropies, log_prob, make_batch, make_output
 
 
 @pytest.mark.parametrize("ratio", ["per_action", "joint"])

@@ -1,0 +1,85 @@
+"""The V-trace actor-critic's loss against plain numpy, autograd and known cases."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from learner.networks.policy import PolicyOutput
+from learner.trainers.actor_critic.loss import Batch, Coefficients, Ratio
+from learner.trainers.impala.loss import impala_loss
+from tests.learner.trainers.loss_cases import BRANCHES, entropies, log_prob, make_batch, make_output
+
+
+def weights(ratio: Ratio, *, beta: float = 0.01, rho_bar: float = 1.0) -> Coefficients:
+    """Coefficients as the trainer sets them."""
+    return Coefficients(epsilon=0.0, beta=beta, ratio=ratio, rho_bar=rho_bar)
+
+
+@pytest.mark.parametrize("ratio", ["per_action", "joint"])
+@pytest.mark.parametrize("shift", [0.0, 0.1, 1.0])
+def test_the_parts_equal_the_formulas(ratio: Ratio, shift: float) -> None:
+    """Weighted log-likelihood, squared error of the values, entropy."""
+    output = make_output()
+    batch = make_batch(output, ratio, shift)
+    now = log_prob(output, batch)
+    now = now if ratio == "per_action" else now.sum(1, keepdim=True)
+    rho = np.minimum(1.5, np.exp((now - batch.log_prob).numpy()))
+    values = torch.randn(50, 1, generator=torch.Generator().manual_seed(3))
+    _, diagnostics = impala_loss(output, values, batch, weights(ratio, rho_bar=1.5), BRANCHES)
+    gain = (rho * batch.advantage.numpy() * now.numpy()).mean()
+    assert diagnostics.policy_loss.item() == pytest.approx(-gain, rel=1e-4, abs=1e-5)
+    assert diagnostics.value_loss.item() == pytest.approx(((values - batch.returns).numpy() ** 2).mean(), rel=1e-5)
+    assert diagnostics.entropy.item() == pytest.approx(entropies(output)[0 if ratio == "per_action" else 1], rel=1e-5)
+    assert torch.allclose(diagnostics.log_ratio, now - batch.log_prob, atol=1e-5)
+
+
+@pytest.mark.parametrize("ratio", ["per_action", "joint"])
+@pytest.mark.parametrize("beta", [0.0, 0.05])
+@pytest.mark.parametrize("rho_bar", [0.7, 1.0, 3.0])
+@pytest.mark.parametrize("shift", [0.0, 0.1, 1.0])
+def test_the_derivative_is_that_of_the_scalar_loss(ratio: Ratio, beta: float, rho_bar: float, shift: float) -> None:
+    """With respect to mean, deviation, scores and values it is what autograd gives from the textbook's scalar."""
+    output, batch = make_output(), make_batch(make_output(), ratio, shift)
+    if output.mean is None or output.log_std is None or output.logits is None:
+        raise TypeError
+    leaves = [output.mean.requires_grad_(), output.log_std.requires_grad_(), output.logits.detach().requires_grad_()]
+    normalized = torch.cat([torch.log_softmax(part, 1) for part in torch.split(leaves[2], list(BRANCHES), 1)], 1)
+    values = torch.randn(50, 1, generator=torch.Generator().manual_seed(3)).requires_grad_()
+    now = log_prob(PolicyOutput(leaves[0], leaves[1], normalized, None), batch)
+    now = now if ratio == "per_action" else now.sum(1, keepdim=True)
+    rho = torch.minimum((now.detach() - batch.log_prob).exp(), torch.tensor(rho_bar))
+    axes = leaves[1] + 0.5 * np.log(2 * np.pi * np.e)
+    per_step = (axes.mean(1) if ratio == "per_action" else axes.sum(1)) - (normalized.exp() * normalized).sum(1)
+    scalar = -(rho * batch.advantage * now).mean() - beta * per_step.mean()
+    scalar = scalar + 0.5 * (values - batch.returns).square().mean()
+    expected = torch.autograd.grad(scalar, [*leaves, values])
+    found, _ = impala_loss(make_output(), values.detach(), batch, weights(ratio, beta=beta, rho_bar=rho_bar), BRANCHES)
+    for theirs, ours in zip(expected, found, strict=True):
+        assert ours is not None
+        assert torch.allclose(theirs, ours, rtol=1e-4, atol=1e-7)
+
+
+def test_old_steps_weigh_what_they_are_worth() -> None:
+    """A step that is half as likely now counts half; one that is more likely now counts once, and not more."""
+    now = float(np.log(0.5))
+    batch = Batch(
+        None,
+        torch.zeros(4, 1, dtype=torch.int64),
+        torch.tensor([[now], [now + np.log(2.0)], [now - 3.0], [now - 1000.0]]),
+        torch.ones(4, 1),
+        torch.zeros(4, 1),
+    )
+    output = PolicyOutput(None, None, torch.full((4, 2), now), None)
+    gradients, _ = impala_loss(output, torch.zeros(4, 1), batch, weights("joint", beta=0.0), (2,))
+    assert gradients.mean is gradients.log_std is None
+    assert gradients.scores is not None
+    assert (gradients.scores[:, 0] / gradients.scores[0, 0]).tolist() == pytest.approx([1.0, 0.5, 1.0, 1.0])
+
+
+def test_what_was_truncated_is_told() -> None:
+    """The share that is reported as clipped is that of ratios above rho_bar; of losses that clip, as it was."""
+    ratios = torch.tensor([0.5, 0.9, 1.1, 1.5])
+    assert weights("joint", rho_bar=1.2).is_limited(ratios).tolist() == [False, False, False, True]
+    assert Coefficients(0.2, 0.0, "joint").is_limited(ratios).tolist() == [True, False, False, True]

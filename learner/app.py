@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
@@ -17,12 +18,12 @@ import structlog
 
 from learner.beginning import (
     SEED_PART,
+    Configuration,
     choose_device,
     choose_seed,
     gpu_memory,
     make_metrics,
     with_port,
-    write_configuration,
 )
 from learner.checkpoints.runfolder import RunFolder, open_run_folder
 from learner.checkpoints.store import CheckpointStore
@@ -34,6 +35,7 @@ from learner.files import WriteFailed
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.ledger import Ledger
 from learner.ingest.sessions import SessionTable
+from learner.lockstep.barrier import make_lockstep
 from learner.observe import logs
 from learner.observe.address import BoundAddresses, remove_addresses, write_addresses
 from learner.observe.display import Display, open_display
@@ -54,7 +56,8 @@ from learner.status_site import StatusSite, check_http, http_address_is_default
 from learner.stopping import Stop, Stopping
 from learner.teaching import Teacher, make_lessons
 from learner.trainers.loop import TrainerLoop
-from learner.training import TrainerFactory, news_of
+from learner.training import TrainerFactory
+from learner.turns import BetweenTurns
 from learner.web_hooks import RunHooks, Sources
 from learner.writers import writers_of
 
@@ -114,7 +117,7 @@ class Learner:
         self._stopping = Stopping()
         self._generation = folder.next_generation(at_least=0 if state is None else state.generation)
         self._device = choose_device(options)
-        self._loaded: LoadedRun | None = loaded  # until it is kept in the run folder
+        configuration = Configuration(loaded, folder, self._seed)
 
         self._ledger = Ledger()
         self._behaviors = BehaviorTable(options, self._ledger)
@@ -134,10 +137,13 @@ class Learner:
         self._record = RunRecord.of(
             loaded, folder, generation=self._generation, seed=self._seed, view=self.view, live=self._sessions.live
         )
+        self._lockstep = make_lockstep(
+            service, self._behaviors, self._sessions, self._ledger, self._lessons, on_spoiled=self._record.note_spoiled
+        )
         self._keeper = self._make_keeper(checkpoints, state)
         if state is None:
-            self._keep_configuration()
-        self._teacher = Teacher(self._lessons, self._keeper)
+            configuration.keep()
+        self._teacher = Teacher(self._lessons, self._keeper, self._lockstep)
         self._factory = TrainerFactory(
             options,
             folder,
@@ -151,8 +157,21 @@ class Learner:
             writers=writers_of(loaded, folder),
             lessons=self._lessons,
         )
+        turns = BetweenTurns(
+            self._teacher,
+            self._picture,
+            self._record,
+            self._keeper,
+            self._stopping,
+            configuration=configuration,
+            lockstep=self._lockstep,
+        )
         self._trainers = TrainerLoop(
-            self._behaviors, self._factory.build, on_failure=self._trainer_failed, after_turn=self._after_turn
+            self._behaviors,
+            self._factory.build,
+            on_failure=self._trainer_failed,
+            before_turn=turns.before,
+            after_turn=lambda: turns.after(self._trainers),
         )
         self._control = RunControl(
             self._trainers, view=self.view, save=self._save, request_stop=self._stopping.ask_anywhere
@@ -172,6 +191,8 @@ class Learner:
             await server.start()
             self._control.attach(server)
             self._teacher.attach(server.set_assignment)
+            if self._lockstep is not None:
+                self._lockstep.attach(server.set_assignment)
             try:
                 await site.start()
                 self._announce(server, site)
@@ -195,7 +216,8 @@ class Learner:
 
     def view(self) -> RunView:
         """Returns the picture of this moment; from any thread."""
-        return self._picture.run_view(self._state(), self._address)
+        view = self._picture.run_view(self._state(), self._address)
+        return view if self._lockstep is None else replace(view, lockstep=self._lockstep.view())
 
     def _make_keeper(self, checkpoints: CheckpointStore, state: SavedState | None) -> CheckpointKeeper:
         """Makes what saves the run, and lets it go on from a saved state.
@@ -216,6 +238,7 @@ class Learner:
             on_not_saved=self._record.note_not_saved,
             metrics=self._metrics.checkpoints,
             lessons=self._lessons,
+            lockstep=self._lockstep,
         )
         if state is not None:
             keeper.restore(state)
@@ -229,7 +252,7 @@ class Learner:
             generation=self._generation,
             run_seed=self._seed,
             server_version=version("rollcast"),
-            assignment=self._lessons.assignment(),
+            assignment=self._lessons.assignment() if self._lockstep is None else self._lockstep.waiting(),
         )
         return LearnerServer(
             address=self._service.address,
@@ -357,32 +380,6 @@ class Learner:
         if self._trainers.is_paused:
             return RunState.PAUSED
         return RunState.TRAINING if self._trainers.trainers else RunState.WAITING
-
-    def _keep_configuration(self) -> None:
-        """Writes the settings once; where a run is resumed, not before its trainers took over the saved state."""
-        loaded, self._loaded = self._loaded, None
-        if loaded is not None:
-            write_configuration(loaded, self._folder, self._seed)
-
-    def _after_turn(self) -> None:
-        """In the trainer thread, between two turns."""
-        trainers = self._trainers.trainers
-        try:
-            self._keep_configuration()
-        except UserError as error:  # a run that goes on does not end for it
-            log.error("configuration_not_kept", error=error.message)
-        self._teacher.after_turn(trainers)
-        news = {name: news_of(each) for name, each in trainers.items()}
-        at_target = [self._picture.note_trainer(each.context.behavior, news[name]) for name, each in trainers.items()]
-        for name, each in trainers.items():
-            self._record.note_turn(name, news[name], each.reward_buffer)
-        if any(at_target):
-            # Now, and not when the event loop hears of it: the mean return shall be that of this moment.
-            self._trainers.stop()
-            self._stopping.ask_anywhere("target_return", final=True)
-            if self._keeper.updates(trainers) == 0:
-                log.warning("target_return is already reached; raise rollcast.target_return to go on")
-        self._keeper.save_if_due(trainers)
 
     def _save(self) -> Any:
         return self._keeper.save_all(self._trainers.trainers)

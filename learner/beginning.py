@@ -12,6 +12,7 @@ import torch
 from rollcast.limits import PROTOCOL_REVISION
 
 from learner.checkpoints.runfolder import RunFolder
+from learner.determinism import make_deterministic
 from learner.exits import ExitCode, UserError
 from learner.observe.metrics import GpuMemory, LearnerMetrics
 from learner.observe.metrics.values import EPISODE_RETURN
@@ -48,6 +49,31 @@ def write_configuration(loaded: LoadedRun, folder: RunFolder, seed: int) -> None
     folder.write_configuration(document, sources)
 
 
+class Configuration:
+    """The settings of a start, until they are kept in the run folder.
+
+    Args:
+        loaded: the settings.
+        folder: of the run.
+        seed: that was chosen.
+    """
+
+    def __init__(self, loaded: LoadedRun, folder: RunFolder, seed: int) -> None:
+        self._loaded: LoadedRun | None = loaded
+        self._folder = folder
+        self._seed = seed
+
+    def keep(self) -> None:
+        """Writes them once; where a run is resumed, not before its trainers took over the saved state.
+
+        Raises:
+            UserError: they cannot be written.
+        """
+        loaded, self._loaded = self._loaded, None
+        if loaded is not None:
+            write_configuration(loaded, self._folder, self._seed)
+
+
 def gpu_memory(device: torch.device) -> Callable[[], GpuMemory] | None:
     """Returns what reads the memory of the training device; None where that is not a GPU."""
     if device.type != "cuda":
@@ -59,7 +85,7 @@ def choose_device(options: RunOptions) -> torch.device:
     """Chooses the device and the number of threads.
 
     Raises:
-        UserError: there is no such device.
+        UserError: there is no such device, or it cannot be used in lock-step.
     """
     name = options.torch_settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -70,8 +96,13 @@ def choose_device(options: RunOptions) -> torch.device:
         raise UserError(
             ExitCode.RUN_FILE, f"torch_settings.device is {name!r}, which cannot be used here: {reason}"
         ) from None
+    service = options.rollcast
+    if service.lockstep is not None:
+        make_deterministic(device)
+        torch.set_num_threads(service.torch_threads or 1)  # whatever machine it is repeated on
+        return device
     # Half of the cores: simulators mostly run on the other half, and small networks gain nothing from more.
-    torch.set_num_threads(options.rollcast.torch_threads or max(1, len(os.sched_getaffinity(0)) // 2))
+    torch.set_num_threads(service.torch_threads or max(1, len(os.sched_getaffinity(0)) // 2))
     return device
 
 

@@ -173,6 +173,10 @@ class RunRecord:
         """Notes a checkpoint that could not be written; from any thread."""
         self._journal.note("checkpoint_failed", error=reason)
 
+    def note_spoiled(self, reason: str) -> None:
+        """Notes why a run in lock-step is not reproducible any more; from any thread."""
+        self._journal.note("not_reproducible", reason=reason)
+
     def end(self, reason: str, error: str = "", *, is_complete: bool = True) -> None:
         """Notes the end of the run, and waits for the callbacks to hear of it.
 

@@ -25,6 +25,7 @@ from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.ledger import Ledger, LedgerError
 from learner.ingest.sessions import SessionTable
 from learner.ingest.snapshot import restore, snapshot
+from learner.lockstep.barrier import Lockstep
 from learner.observe.metrics import CheckpointMetrics
 from learner.observe.throttle import Throttle
 from learner.picture import Picture
@@ -66,6 +67,7 @@ class CheckpointKeeper:
         on_saved: told of each checkpoint on the disk: behavior (empty for the run state), step, file.
         on_not_saved: told why one is not.
         lessons: what the environments are set to.
+        lockstep: what decides in lock-step when a run state may be written; None for runs that are not.
     """
 
     def __init__(
@@ -83,8 +85,10 @@ class CheckpointKeeper:
         on_saved: Callable[[str, int, Path], None] | None = None,
         on_not_saved: Callable[[str], None] | None = None,
         lessons: Lessons | None = None,
+        lockstep: Lockstep | None = None,
     ) -> None:
         self.store = store
+        self._lockstep = lockstep
         self._lessons = lessons or no_lessons()
         self._metrics = metrics
         self._behaviors = behaviors
@@ -117,6 +121,8 @@ class CheckpointKeeper:
             self._picture.load_news(state.extra.get("news", {}))
             self._picture.history.load(state.extra.get("history", {}))
             self._lessons.load(state.extra.get("lessons", {}))
+            if self._lockstep is not None:
+                self._lockstep.load(state.extra.get("lockstep", {}))
         except _NO_SENSE as error:
             raise UserError(
                 ExitCode.BAD_CHECKPOINT,
@@ -128,10 +134,12 @@ class CheckpointKeeper:
     def restore_lessons(self) -> None:
         """Takes the lessons of ``training_status.json``: it may be newer than the run state, or say what a user wrote.
 
-        Call it in every start: what a new run has of that file is empty.
+        Call it in every start: what a new run has of that file is empty. In lock-step the run state alone counts, as
+        all that came after it is repeated.
         """
-        kept = {name: self.store.status.lesson(name) for name in self._lessons.numbers()}
-        self._lessons.set_numbers({name: number for name, number in kept.items() if number is not None})
+        if self._lockstep is None:
+            kept = {name: self.store.status.lesson(name) for name in self._lessons.numbers()}
+            self._lessons.set_numbers({name: number for name, number in kept.items() if number is not None})
         self._note_lessons()
 
     def save_lessons(self, trainers: Mapping[str, Trainer]) -> None:
@@ -205,6 +213,8 @@ class CheckpointKeeper:
                 "history": self._picture.history.state(),
                 "lessons": self._lessons.state(),
             }
+        if self._lockstep is not None:
+            told["lockstep"] = self._lockstep.state()
         state = RunState(
             generation=self._generation,
             ledger=parts["ledger"],
@@ -220,8 +230,11 @@ class CheckpointKeeper:
         return path
 
     def save_if_due(self, trainers: Mapping[str, Trainer]) -> None:
-        """Writes the run state if it is time; a full disk costs the checkpoint, not the run."""
-        if not self._schedule.is_due(updates=self.updates(trainers)):
+        """Writes the run state if it is time; a full disk costs the checkpoint, not the run.
+
+        In lock-step it is never a clock that decides; see `save_round`.
+        """
+        if self._lockstep is not None or not self._schedule.is_due(updates=self.updates(trainers)):
             return
         try:
             self.save_run_state(trainers)
@@ -229,19 +242,29 @@ class CheckpointKeeper:
             self._schedule.failed()
             self._note_failure(error)
 
+    def save_round(self, trainers: Mapping[str, Trainer]) -> None:
+        """Writes the run state after a round of lock-step; a full disk costs the checkpoint, not the run."""
+        self._note_lessons()
+        try:
+            self.save_run_state(trainers)
+        except CheckpointFailed as error:
+            self._note_failure(error)
+
     def save_all(self, trainers: Mapping[str, Trainer]) -> Path:
         """Writes a checkpoint of each behavior and the run state, and returns the latter's path.
+
+        In lock-step a run state is of the end of certain rounds. At any other time the one there is stays.
 
         Raises:
             CheckpointFailed: one cannot be written.
         """
         for trainer in trainers.values():
             self.save_behavior(trainer)
-        return self.save_run_state(trainers)
+        return self.save_run_state(trainers) if self._is_at_boundary() else self.store.folder.run_state
 
     def finish(self, trainers: Mapping[str, Trainer]) -> Kept:
         """Writes everything at the end of a run; what cannot be written costs nothing else."""
-        is_complete = self._manages(lambda: self.save_run_state(trainers))
+        is_complete = not self._is_at_boundary() or self._manages(lambda: self.save_run_state(trainers))
         models: dict[str, Path | None] = {}
         for name, trainer in trainers.items():
             models[name] = None
@@ -250,6 +273,19 @@ class CheckpointKeeper:
                 lambda name=name: models.update({name: self.store.finish_behavior(name)})  # type: ignore[misc]
             )
         return Kept(models, is_complete and None not in models.values())
+
+    def _is_at_boundary(self) -> bool:
+        """Whether a run state may be written now; says which one stays if not."""
+        if self._lockstep is None or self._lockstep.is_boundary:
+            return True
+        view = self._lockstep.view()
+        log.info(
+            "run_state_stays",
+            round=view.checkpoint_round,
+            present_round=view.round,
+            note="a restart goes on from there, and repeats in lock-step what came after",
+        )
+        return False
 
     def _manages(self, save: Callable[[], object]) -> bool:
         try:

@@ -8,6 +8,7 @@ import structlog
 from rollcast.v1 import policy_pb2
 
 from learner.curriculum.lessons import Lessons
+from learner.lockstep.barrier import Lockstep
 from learner.recovery import CheckpointKeeper
 from learner.settings import RunOptions
 from learner.trainers.base import Trainer
@@ -21,11 +22,13 @@ class Teacher:
     Args:
         lessons: of the run.
         keeper: saves them.
+        lockstep: begins lessons with its rounds, and saves them with its checkpoints; None for runs that are not in it.
     """
 
-    def __init__(self, lessons: Lessons, keeper: CheckpointKeeper) -> None:
+    def __init__(self, lessons: Lessons, keeper: CheckpointKeeper, lockstep: Lockstep | None = None) -> None:
         self._lessons = lessons
         self._keeper = keeper
+        self._lockstep = lockstep
         self._assign: Callable[[policy_pb2.Assignment], object] | None = None
 
     def attach(self, assign: Callable[[policy_pb2.Assignment], object]) -> None:
@@ -50,8 +53,12 @@ class Teacher:
                 completed=change.completed,
                 reset=change.require_reset,
             )
+        resets = any(change.require_reset for change in changes)
+        if self._lockstep is not None:
+            self._lockstep.note_lessons(reset=resets)
+            return
         self._keeper.save_lessons(trainers)
-        assignment = self._lessons.assignment(reset=any(change.require_reset for change in changes))
+        assignment = self._lessons.assignment(reset=resets)
         if self._assign is not None and assignment is not None:
             self._assign(assignment)
 

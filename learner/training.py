@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -89,7 +90,7 @@ class TrainerFactory:
                 memory_stride=behavior.memory_stride,
             ),
             generation=self._generation,
-            seed=self._seed + behavior.index,
+            seed=self._seed_of(behavior),
             device=self._device,
             service=self._options.rollcast,
             saver=self._keeper,
@@ -102,6 +103,12 @@ class TrainerFactory:
             stats.restart(trainer.get_step)
         stats.write_text(HYPERPARAMETERS, settings_table(behavior.settings.model_dump(mode="json")), trainer.get_step)
         return trainer
+
+    def _seed_of(self, behavior: Behavior) -> int:
+        """Returns the seed of a trainer; in lock-step it follows from the name, as behaviors are declared in any order."""
+        if self._options.rollcast.lockstep is None:
+            return self._seed + behavior.index
+        return self._seed + zlib.crc32(behavior.name.encode())
 
     def close(self, trainers: Mapping[str, Trainer]) -> None:
         """Writes the last statistics and closes the files."""

@@ -27,6 +27,7 @@ from learner.ingest.sessions import SessionTable
 from learner.lockstep.rounds import Player, Round, assigned, check_room, quota_of, round_queue
 from learner.observe.view import LockstepView
 from learner.settings.lockstep import LockstepSettings
+from learner.settings.service import ServiceSettings
 from learner.trainers.base import Trainer
 
 log = structlog.get_logger(__name__)
@@ -263,3 +264,18 @@ class Lockstep:
             steps_per_update=steps,
             checkpoint_updates=self._settings.checkpoint_updates,
         )
+
+
+def make_lockstep(
+    service: ServiceSettings,
+    behaviors: BehaviorTable,
+    sessions: SessionTable,
+    ledger: Ledger,
+    lessons: Lessons,
+    *,
+    on_spoiled: Callable[[str], None],
+) -> Lockstep | None:
+    """Returns what leads a run in lock-step; None for one that is not. See `Lockstep` for the arguments."""
+    if service.lockstep is None:
+        return None
+    return Lockstep(service.lockstep, behaviors, sessions, ledger, lessons, on_spoiled=on_spoiled)

@@ -9,6 +9,7 @@ from rollcast.enums import HoldReason
 from rollcast.errors import Draining, StreamSuperseded
 from rollcast.v1 import policy_pb2, trajectory_pb2
 
+from learner.evaluation.orders import Order
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.grants import GrantOffice
 from learner.ingest.session import Session
@@ -16,8 +17,9 @@ from learner.ingest.sessions import SessionTable
 from learner.ingest.wakeup import Wakeup
 from learner.observe.metrics.holds import HoldClock
 from learner.publish.broadcast import ASSIGNMENT, Broadcast, Subscription
-from learner.service.assignments import AssignmentBoard
+from learner.service.assignments import AssignmentBoard, wait
 from learner.service.holds import HoldBoard
+from learner.service.orders import OrderBoard
 from learner.service.uploads import UploadStream
 
 DRAIN_RETRY_SECONDS = 1.0
@@ -39,6 +41,8 @@ class Hub:
         broadcast: Broadcast,
         wakeups: Iterable[Wakeup],
         clock: HoldClock,
+        *,
+        duty: policy_pb2.BehaviorAssignment | None = None,
     ) -> None:
         self.is_draining = False
         self._behaviors = behaviors
@@ -49,6 +53,7 @@ class Hub:
         self._holds = HoldBoard()
         self._clock = clock
         self._assignments = AssignmentBoard()
+        self._orders = OrderBoard(self._assignments, duty)
         self._uploads: dict[str, UploadStream] = {}
         self._subscriptions: dict[str, Subscription] = {}
         self._room = asyncio.Event()
@@ -113,10 +118,8 @@ class Hub:
         if older is not None:
             older.end(_superseded("subscription", session))
         subscription = self._broadcast.subscribe(session.accounts, held)
-        assignment = self._assignments.for_session(session)
-        if assignment is not None:
-            subscription.put(ASSIGNMENT, (assignment,))
         self._subscriptions[session.session_id] = subscription
+        self._tell(session, self._orders.for_session(session))
         return subscription
 
     def unsubscribe(self, session: Session, subscription: Subscription) -> None:
@@ -130,6 +133,8 @@ class Hub:
         subscription = self._subscriptions.get(session.session_id)
         if subscription is not None:
             self._broadcast.add_behavior(subscription, behavior.index)
+        if self._orders.has_duty:
+            self._tell(session, self._orders.renewed(session))
         self.reported(session)
 
     def reported(self, session: Session) -> None:
@@ -151,6 +156,7 @@ class Hub:
         """Ends both streams of a session that is over, and gives its credit back to the others."""
         self.end_streams(session, error)
         self._office.forget(session)
+        self._orders.forget(session.session_id)
         self._left.set()
 
     def set_hold(self, reason: HoldReason, *, active: bool) -> None:
@@ -172,17 +178,48 @@ class Hub:
             return current
         told = policy_pb2.Assignment()
         told.CopyFrom(current)
-        told.reset = policy_pb2.RESET_MODE_NONE
+        wait(told)
         return told
 
-    def assign(self, assignment: policy_pb2.Assignment) -> None:
-        """Replaces what actors are asked to do; its id is given here."""
-        self._assignments.replace(assignment)
+    def assign(self, assignment: policy_pb2.Assignment, players: frozenset[str] | None = None) -> None:
+        """Replaces what actors are asked to do; its id is given here.
+
+        Args:
+            assignment: what is asked for.
+            players: sessions that play the round of lock-step which it begins; None for all.
+        """
+        self._assignments.replace(assignment, players)
         for session in self._sessions.live():
-            subscription = self._subscriptions.get(session.session_id)
-            message = self._assignments.for_session(session)
-            if subscription is not None and message is not None:
-                subscription.put(ASSIGNMENT, (message,))
+            self._tell(session, self._orders.renewed(session))
+
+    def order(self, order: Order) -> None:
+        """Orders an evaluation of one actor. The steps that it may still take are for the others meanwhile."""
+        session = self._live(order.session_id)
+        if session is not None:
+            self._office.suspend(session)
+            self._offer(session)
+            self._tell(session, self._orders.order(session, order))
+
+    def release(self, session_id: str) -> None:
+        """Lets an actor go back to what everybody does."""
+        session = self._live(session_id)
+        if session is not None and self._orders.is_playing(session_id):
+            self._office.resume(session)
+            self._offer(session)
+            self._tell(session, self._orders.release(session))
+
+    def _offer(self, session: Session) -> None:
+        """Looks anew at everybody's credit with the behaviors of a session."""
+        for stream in self._uploads.values():
+            stream.pace_changed(list(session.accounts))
+
+    def _live(self, session_id: str) -> Session | None:
+        return next((each for each in self._sessions.live() if each.session_id == session_id), None)
+
+    def _tell(self, session: Session, assignment: bytes | None) -> None:
+        subscription = self._subscriptions.get(session.session_id)
+        if subscription is not None and assignment is not None:
+            subscription.put(ASSIGNMENT, (assignment,))
 
     def drain(self, message: trajectory_pb2.Drain) -> None:
         """Admits nobody any more and says farewell on all uploads."""

@@ -16,6 +16,7 @@ from rollcast.enums import HoldReason
 from rollcast.errors import Draining
 from rollcast.v1 import policy_pb2, trajectory_pb2
 
+from learner.evaluation.orders import Order
 from learner.exits import ExitCode, UserError
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.intake import Intake
@@ -57,6 +58,7 @@ class LearnerServer:
         run: what actors are told.
         control: what operators can do.
         metrics: where all is counted.
+        duty: what all actors are asked for unless they are ordered something; None lets them learn.
 
     Attributes:
         port: where actors connect, once started.
@@ -76,6 +78,7 @@ class LearnerServer:
         run: RunInfo,
         control: ControlHooks,
         metrics: LearnerMetrics,
+        duty: policy_pb2.BehaviorAssignment | None = None,
     ) -> None:
         self.port = 0
         self.control_port = 0
@@ -87,7 +90,7 @@ class LearnerServer:
         self._metrics = metrics
         self._broadcast = Broadcast(store, on_replaced=metrics.policies.sends["replaced"].inc)
         wakeups = (behaviors.to_service, store.wakeup)
-        self._hub = Hub(behaviors, sessions, self._broadcast, wakeups, metrics.holds)
+        self._hub = Hub(behaviors, sessions, self._broadcast, wakeups, metrics.holds, duty=duty)
         if run.assignment is not None:
             self._hub.assign(run.assignment)
         newest_version = _newest_version(store, run.generation)
@@ -174,9 +177,22 @@ class LearnerServer:
         """Begins or ends a hold of the whole run; from any thread."""
         self._loop.call_soon_threadsafe(lambda: self._hub.set_hold(reason, active=active))
 
-    def set_assignment(self, assignment: policy_pb2.Assignment) -> None:
-        """Replaces what actors are asked to do; its id is given here. From any thread."""
-        self._loop.call_soon_threadsafe(self._hub.assign, assignment)
+    def set_assignment(self, assignment: policy_pb2.Assignment, players: frozenset[str] | None = None) -> None:
+        """Replaces what actors are asked to do; its id is given here. From any thread.
+
+        Args:
+            assignment: what is asked for.
+            players: sessions that play the round of lock-step which it begins; None for all.
+        """
+        self._loop.call_soon_threadsafe(self._hub.assign, assignment, players)
+
+    def order(self, order: Order) -> None:
+        """Orders an evaluation of one actor; from any thread. An actor that has gone meanwhile plays nothing."""
+        self._loop.call_soon_threadsafe(self._hub.order, order)
+
+    def release(self, session_id: str) -> None:
+        """Ends the evaluation of one actor, and lets it go back to what everybody does; from any thread."""
+        self._loop.call_soon_threadsafe(self._hub.release, session_id)
 
     def set_serving(self, *, serving: bool) -> None:
         """Says in health checks whether the learner is well: False once a trainer has failed. From any thread."""

@@ -31,6 +31,7 @@ class TrainerLoop:
         behaviors: where new behaviors appear.
         build: makes the trainer of a behavior, with a saved state already loaded if there is one.
         on_failure: told what ended the loop; called in the loop's thread.
+        before_turn: called before each turn that trainers take; lock-step decides there what they get.
         after_turn: called between two turns, for work that is due by time (displays, recovery checkpoints).
     """
 
@@ -40,11 +41,13 @@ class TrainerLoop:
         build: Callable[[Behavior], Trainer],
         *,
         on_failure: Callable[[BaseException], None],
+        before_turn: Callable[[], None] | None = None,
         after_turn: Callable[[], None] | None = None,
     ) -> None:
         self._behaviors = behaviors
         self._build = build
         self._on_failure = on_failure
+        self._before_turn = before_turn
         self._after_turn = after_turn
         self._trainers: dict[str, Trainer] = {}
         self._finished: set[str] = set()
@@ -112,7 +115,9 @@ class TrainerLoop:
             self._add(behavior)
             is_busy = True
         if not self._is_paused:
-            for name, trainer in tuple(self._trainers.items()):
+            if self._before_turn is not None:
+                self._before_turn()
+            for name, trainer in sorted(self._trainers.items()):  # they were declared in any order
                 if self._is_stopping:
                     break
                 is_busy = trainer.advance() or is_busy

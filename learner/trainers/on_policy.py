@@ -132,7 +132,9 @@ class OnPolicyTrainer(RLTrainer):
         return self._is_ready_update()
 
     def _is_ready_update(self) -> bool:
-        return self.update_buffer.taken_steps > self.buffer_size
+        """Returns whether the buffer is full; in lock-step, each round is an update, whatever it holds."""
+        needed_steps = self.buffer_size if self.context.service.lockstep is None else 0
+        return self.update_buffer.taken_steps > needed_steps
 
     def setup(self) -> None:
         """Holds the actors, unless they may go on while the update runs."""

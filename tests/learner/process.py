@@ -22,3 +22,4 @@ def process_as_before() -> Iterator[None]:
         logging.captureWarnings(capture=False)
         root.handlers[:], root.level = handlers, level
         torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(mode=False)

@@ -53,6 +53,7 @@ class Segment:
         actor_index: who sent it.
         masked: it came with action masks.
         place: where it belongs; None unless the ring holds memories.
+        ended: its episode ended with it, in whatever way.
     """
 
     first_row: int
@@ -62,6 +63,7 @@ class Segment:
     actor_index: int
     masked: bool
     place: Place | None = None
+    ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,11 @@ class Plan:
     def step_count(self) -> int:
         """N."""
         return int(self.steps.shape[0])
+
+    @property
+    def ended_episodes(self) -> int:
+        """How many episodes end with one of the segments."""
+        return sum(segment.ended for segment in self.segments)
 
     def actor_of(self, step: int) -> int:
         """Returns the actor that sent a step, 0 <= step < N."""
@@ -196,10 +203,11 @@ class UpdateBuffer:
     ) -> None:
         for number, index in enumerate(run.tolist()):
             steps = int(parts.lengths[index])
-            terminated = int(parts.ends[index]) == SegmentEnd.TERMINATED
+            end = int(parts.ends[index])
+            terminated, ended = end == SegmentEnd.TERMINATED, end != SegmentEnd.CUT
             place = None if places is None else places[number]
             oldest = int(parts.oldest[index])
-            self._waiting.append(Segment(first, steps, terminated, oldest, actor_index, masked, place))
+            self._waiting.append(Segment(first, steps, terminated, oldest, actor_index, masked, place, ended))
             self.waiting_steps += steps
             first += steps + 1
 

@@ -8,6 +8,8 @@ from torch import Tensor
 
 from learner.rewards.transitions import Transitions
 
+EXTRINSIC = "extrinsic"
+
 
 @dataclass(frozen=True, slots=True)
 class ExtrinsicReward:
@@ -23,7 +25,7 @@ class ExtrinsicReward:
 
     gamma: float
     strength: float
-    name: str = "extrinsic"
+    name: str = EXTRINSIC
     ignores_ends: bool = False
     needs_observations: bool = False
 

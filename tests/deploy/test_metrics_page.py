@@ -55,6 +55,7 @@ def learner_text() -> bytes:
     metrics = LearnerMetrics()
     metrics.set_build("0.1.0", "abc", 1)
     metrics.behavior("A").show_statistic("speed", 1.0)
+    metrics.behavior("A").show_signal("curiosity", 0.5)
     metrics.declare_stats_writers([object()])
     metrics.calls.declare(UNARY, "a.B", ["C"])
     metrics.calls.declare(BIDI_STREAM, "a.B", ["D"])

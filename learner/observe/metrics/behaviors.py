@@ -104,6 +104,7 @@ class BehaviorFamilies:
         self.learning_rate = gauge("learning_rate", "Learning rate of the last update.")
         self.log_prob_error = gauge("log_prob_error_max", "Largest difference of log-probabilities on fresh steps.")
         self.statistic = gauge("environment_statistic", "Statistics that environments send, by their own keys.", "key")
+        self.signal_reward = gauge("episode_signal_reward", "Reward of an episode by signal, last update.", "signal")
         self.last_update = gauge("last_update_timestamp_seconds", "When the last update was completed.")
         self.last_publish = gauge("last_publish_timestamp_seconds", "When the newest version was published.")
 
@@ -156,6 +157,7 @@ class BehaviorMetrics:
             )
         }
         self._statistic = families.statistic
+        self._signal_reward = families.signal_reward
         self._last_update = families.last_update.labels(name)
         self._last_publish = families.last_publish.labels(name)
         self._last_update.set(time.time())
@@ -188,6 +190,10 @@ class BehaviorMetrics:
     def show_statistic(self, key: str, value: float) -> None:
         """Shows a statistic of the environments; each key is a time series, so that the caller bounds their number."""
         self._statistic.labels(self._name, key).set(value)
+
+    def show_signal(self, signal: str, reward: float) -> None:
+        """Shows what an episode brings of a reward signal, times its strength."""
+        self._signal_reward.labels(self._name, signal).set(reward)
 
     def note_skipped(self, reason: str) -> None:
         """Counts an update that was thrown away."""

@@ -57,6 +57,20 @@ class GrantOffice:
         self.is_closed = False
         self._behaviors = behaviors
         self._pools: dict[int, _Pools] = {}
+        self._suspended: set[str] = set()
+
+    def suspend(self, session: Session) -> None:
+        """A session takes no steps for now: what it has in reserve is for the others, and it gets no more.
+
+        What was granted stays granted, so when it comes back the limit may be passed by its old reserve, once.
+        """
+        self._suspended.add(session.session_id)
+        for pools in self._pools.values():
+            pools.steps.remove(session.session_id)
+
+    def resume(self, session: Session) -> None:
+        """It takes steps again."""
+        self._suspended.discard(session.session_id)
 
     def grant(self, session: Session, account: Account) -> Grant | None:
         """Grants what there is to a session and notes it in its account; None if nothing is granted."""
@@ -64,9 +78,10 @@ class GrantOffice:
         if behavior is None or self.is_closed:
             return None
         pools = self._pools_of(account.index)
-        steps, step_share = self._steps(session, account, behavior, pools)
-        account.granted_steps = grant(steps, step_share)
-        pools.steps.update(session.session_id, account.step_share.reserved)
+        if session.session_id not in self._suspended:
+            steps, step_share = self._steps(session, account, behavior, pools)
+            account.granted_steps = grant(steps, step_share)
+            pools.steps.update(session.session_id, account.step_share.reserved)
         volume, byte_share = self._bytes(session, account, behavior, pools)
         account.granted_bytes = grant(volume, byte_share)
         pools.bytes.update(session.session_id, account.byte_share.reserved)
@@ -78,12 +93,14 @@ class GrantOffice:
         if behavior is None or self.is_closed:
             return False
         pools = self._pools_of(account.index)
-        return is_worth_sending(*self._steps(session, account, behavior, pools)) or is_worth_sending(
-            *self._bytes(session, account, behavior, pools)
-        )
+        if is_worth_sending(*self._bytes(session, account, behavior, pools)):
+            return True
+        is_stepping = session.session_id not in self._suspended
+        return is_stepping and is_worth_sending(*self._steps(session, account, behavior, pools))
 
     def forget(self, session: Session) -> None:
         """Gives back what a session has in reserve; it is over, or its actor is not connected."""
+        self._suspended.discard(session.session_id)
         for pools in self._pools.values():
             pools.steps.remove(session.session_id)
             pools.bytes.remove(session.session_id)

@@ -48,6 +48,25 @@ class PolicyStore:
         self._kept_versions = kept_versions
         self._lock = threading.Lock()
         self._rings: dict[str, deque[StoredPolicy]] = {}
+        self._pinned: dict[str, StoredPolicy] = {}
+
+    def pin(self, behavior: str) -> StoredPolicy | None:
+        """Keeps the newest version of a behavior available to `get` until `unpin`; one is kept at a time.
+
+        Returns:
+            The version; None before the first publication.
+        """
+        with self._lock:
+            ring = self._rings.get(behavior)
+            if not ring:
+                return None
+            self._pinned[behavior] = ring[-1]
+            return ring[-1]
+
+    def unpin(self, behavior: str) -> None:
+        """Lets go of what was pinned."""
+        with self._lock:
+            self._pinned.pop(behavior, None)
 
     def publish(self, policy: StoredPolicy) -> None:
         """Makes a version the newest of its behavior.
@@ -87,10 +106,11 @@ class PolicyStore:
         """
         with self._lock:
             ring = tuple(self._rings.get(behavior, ()))
+            pinned = self._pinned.get(behavior)
         if ring and version == 0 and generation in {0, ring[-1].description.generation}:
             return ring[-1]
         wanted_generation = generation or (ring[-1].description.generation if ring else 0)
-        for policy in ring:
+        for policy in ring if pinned is None else (*ring, pinned):
             found = policy.description
             if (found.generation, found.version) == (wanted_generation, version):
                 return policy

@@ -56,3 +56,18 @@ def test_two_stores_may_share_a_wakeup() -> None:
     second = PolicyStore(wakeup=first.wakeup)
     second.publish(make_policy(0))
     assert first.wakeup.wait(0)
+
+
+def test_a_pinned_version_outlives_the_ring() -> None:
+    """It can be had until it is let go, however many versions follow; without a version there is nothing to pin."""
+    store = PolicyStore(kept_versions=2)
+    assert store.pin(NAME) is None
+    store.publish(make_policy(1))
+    pinned = store.pin(NAME)
+    for version in range(2, 6):
+        store.publish(make_policy(version))
+    assert store.get(NAME, version=1) is pinned
+    assert store.latest(NAME) == store.get(NAME, version=5)
+    store.unpin(NAME)
+    with pytest.raises(VersionEvicted):
+        store.get(NAME, version=1)

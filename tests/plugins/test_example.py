@@ -1,0 +1,130 @@
+"""A package that adds a trainer, a reward signal, an encoder and a writer is installed by pip, and used."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from learner.exits import ExitCode, UserError
+from learner.settings.load import load_run_options
+from tests.e2e.processes import ROOT, Processes, processes_in, wait_until
+from tests.e2e.toys import named
+
+PACKAGE = Path(__file__).parent / "rollcast_example"
+INSTALL_SECONDS = 100
+BEHAVIOR: dict[str, Any] = {
+    "trainer_type": "cautious",
+    "hyperparameters": {
+        "batch_size": 64, "buffer_size": 256, "num_epoch": 1, "epsilon": 0.2, "epsilon_schedule": "constant", "caution": 4.0,
+    },
+    "network_settings": {"hidden_units": 16, "num_layers": 1, "vis_encode_type": "average"},
+    "reward_signals": {"extrinsic": {"gamma": 0.9}, "brightness": {"gamma": 0.5, "full_scale": 510}},
+    "time_horizon": 32,
+    "max_steps": 1000,
+    "summary_freq": 300,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder into which pip has installed the package, without a network."""
+    folder = tmp_path_factory.mktemp("installed")
+    source = shutil.copytree(PACKAGE, folder / "source")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
+    subprocess.run(
+        [*command, "--target", folder / "site", source], check=True, capture_output=True, timeout=INSTALL_SECONDS
+    )
+    return folder / "site"
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[Processes]:
+    """Processes that end with the test."""
+    with processes_in(tmp_path) as started:
+        yield started
+
+
+def run_file(folder: Path, **changes: Any) -> Path:
+    """Writes a run file that uses all the package adds."""
+    path = folder / "run.yaml"
+    block = {"stats_writers": ["csv", "lines"], "torch_threads": 1, "drain_seconds": 2.0}
+    path.write_text(yaml.safe_dump({"behaviors": {"Picture": BEHAVIOR | changes}, "rollcast": block}))
+    return path
+
+
+def checked(site: Path, file: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs `check-config` where the package is installed, and says which heavy modules that took."""
+    program = (
+        "import sys\nfrom learner.cli import main\ncode = main(sys.argv[1:])\n"
+        "print('torch' in sys.modules, file=sys.stderr)\nsys.exit(code)"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", program, "check-config", str(file), *arguments],
+        capture_output=True, text=True, timeout=60, check=False, cwd=ROOT, env={"PYTHONPATH": f"{site}"},
+    )  # fmt: skip
+
+
+def test_all_four_are_used_by_a_run(site: Path, processes: Processes, tmp_path: Path) -> None:
+    """The run trains with the trainer, the signal and the encoder, writes with the writer, and leaves a model."""
+    environment = {"PYTHONPATH": str(site)}
+    options = ["--run-id", "run", "--results-dir", str(tmp_path), "--address", "127.0.0.1:0", "--log-format", "json"]
+    learner = processes.python(
+        "learner", "-m", "learner", "serve", str(run_file(tmp_path)), *options, environment=environment
+    )
+    addresses = tmp_path / "run" / "address.json"
+    wait_until(lambda: addresses.exists() or not learner.is_running, "the learner listens", said=learner.said)
+    assert learner.is_running, learner.said()
+    actor = processes.actor(json.loads(addresses.read_text())["address"], named("image_space"))
+    assert (learner.wait(), actor.wait()) == (0, 0), learner.said() + actor.said()
+    summaries = [json.loads(line) for line in (tmp_path / "run" / "lines.jsonl").read_text().splitlines()]
+    assert {summary["Policy/Epsilon"] for summary in summaries if "Policy/Epsilon" in summary} == {0.05}
+    assert any("Policy/Brightness Value Estimate" in summary for summary in summaries)
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["policy_version"] >= 2
+    assert (tmp_path / "run" / "Picture.onnx").exists()
+
+
+def test_settings_of_packages_are_checked_without_torch(site: Path, tmp_path: Path) -> None:
+    """They are shown with their defaults; nothing of it needs torch."""
+    hyperparameters = {key: value for key, value in BEHAVIOR["hyperparameters"].items() if key != "caution"}
+    done = checked(site, run_file(tmp_path, hyperparameters=hyperparameters), "--json")
+    assert (done.returncode, done.stderr.strip()) == (0, "False"), done.stderr
+    shown = json.loads(done.stdout)["behaviors"]["Picture"]
+    assert shown["hyperparameters"]["caution"] == 2.0
+    assert shown["reward_signals"]["brightness"] == {"gamma": 0.5, "strength": 1.0, "full_scale": 510}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hyperparameters": {"cautoin": 3.0}}, "unknown key 'cautoin'; did you mean 'caution'?"),
+        ({"hyperparameters": {"caution": 0.0}}, "caution: must be greater than 0"),
+        ({"reward_signals": {"brightness": {"scale": 1}}}, "reward_signals.brightness.scale: unknown key 'scale'"),
+        ({"reward_signals": {"darkness": {}}}, "unknown key 'darkness'"),
+        ({"trainer_type": "couscous"}, "there is no trainer 'couscous'; trainers that exist: appo, cautious, "),
+        ({"network_settings": {"vis_encode_type": "avrage"}}, "'fully_connected' or 'average', got 'avrage'"),
+    ],
+)
+def test_mistakes_are_found_as_in_our_own_blocks(
+    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], message: str
+) -> None:
+    """An unknown key, a value out of range and an unknown name are errors that say what there is."""
+    monkeypatch.syspath_prepend(str(site))
+    with pytest.raises(UserError) as caught:
+        load_run_options(run_file(tmp_path, **changes), environ={})
+    assert caught.value.exit_code == ExitCode.RUN_FILE
+    assert message in "\n".join([str(caught.value), *caught.value.details])
+
+
+def test_without_the_package_its_names_are_unknown(tmp_path: Path) -> None:
+    """What nothing declares is refused by name."""
+    done = checked(tmp_path, run_file(tmp_path))
+    assert done.returncode == 11
+    assert "there is no trainer 'cautious'" in done.stderr

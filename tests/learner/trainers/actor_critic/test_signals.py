@@ -1,0 +1,197 @@
+"""Several reward signals in one training: streams of their own, learning beside the policy, saved and undone with it."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rollcast.enums import SegmentEnd
+from rollcast.specs import BehaviorSpec
+from torch import Tensor
+
+from learner.exits import UserError
+from learner.trainers.ppo.trainer import PPOTrainer
+from tests.learner.networks.specs import behavior, entities, goal, vector
+from tests.learner.trainers.in_process import CARTPOLE, Bench, make_bench
+from tests.learner.trainers.started import feed, make
+from tests.learner.trainers.synthetic import BRANCHES, CONTINUOUS, HYBRID, SyntheticActor
+
+SMALL: Mapping[str, Any] = {"network_settings": {"hidden_units": 8, "normalize": True}}
+SIGNALS: Mapping[str, Any] = {
+    "extrinsic": {"gamma": 0.95, "strength": 0.5},
+    "curiosity": {"gamma": 0.9, "strength": 0.3, **SMALL},
+    "rnd": {"gamma": 0.8, "strength": -0.2, **SMALL},
+}
+CROWDED = behavior(entities(), vector(), goal(), continuous=1, branches=(2, 3))
+LOSSES = ("Curiosity Forward Loss", "Curiosity Inverse Loss", "RND Loss", "Policy Loss", "Value Loss")
+
+
+def state_tensors(state: Any, path: str = "") -> dict[str, Tensor]:
+    """Every tensor of a nested state, by its path."""
+    if isinstance(state, Tensor):
+        return {path: state}
+    if not isinstance(state, Mapping):
+        return {}
+    return {name: found for key, part in state.items() for name, found in state_tensors(part, f"{path}/{key}").items()}
+
+
+def values(bench: Bench) -> dict[str, float]:
+    """Every statistic that was reported since the last call, by name."""
+    return {name: summary.value for name, summary in bench.stats.write_stats(0).items()}
+
+
+@pytest.mark.parametrize("shared_critic", [False, True])
+@pytest.mark.parametrize("spec", [CARTPOLE, CONTINUOUS, BRANCHES, HYBRID, CROWDED], ids=lambda spec: spec.name)
+def test_every_kind_of_behavior_trains_with_all_signals(spec: BehaviorSpec, *, shared_critic: bool) -> None:
+    """Two updates: finite losses under ML-Agents' names, one value a signal, and signals that learned."""
+    bench, trainer = make(spec, reward_signals=SIGNALS, hyper={"shared_critic": shared_critic})
+    before = state_tensors(trainer.signals.state_dict())
+    feed(bench, SyntheticActor(bench), 2, trainer)
+    after = state_tensors(trainer.signals.state_dict())
+    reported = values(bench)
+    assert all(math.isfinite(reported[f"Losses/{name}"]) for name in LOSSES)
+    assert all(math.isfinite(reported[f"Policy/{name} Value Estimate"]) for name in ("Extrinsic", "Curiosity", "Rnd"))
+    assert all(value.isfinite().all() for value in after.values())
+    assert not torch.equal(
+        after["/curiosity/network/body.layers.linear.0.weight"],
+        before["/curiosity/network/body.layers.linear.0.weight"],
+    )
+    assert trainer.collected_rewards.keys() == {"extrinsic", "curiosity", "rnd"}
+    assert trainer.collected_rewards["curiosity"] > 0 > trainer.collected_rewards["rnd"]
+
+
+def test_advantages_of_all_streams_are_averaged() -> None:
+    """Each stream has its own discount and its own ends; the mean of their advantages is normalized; returns are each's.
+
+    Those of the signals go on behind a terminal step, the extrinsic ones do not.
+    """
+    settings = {
+        "trainer_type": "ppo",
+        "hyperparameters": {"buffer_size": 1000, "batch_size": 16, "lambd": 0.9},
+        "network_settings": {"hidden_units": 8},
+        "reward_signals": SIGNALS,
+        "time_horizon": 40,
+    }
+    lengths = [7, 1, 40, 3, 2, 1]
+    bench = make_bench(settings, HYBRID)
+    trainer = PPOTrainer(bench.context())
+    trainer.start()
+    chunk = SyntheticActor(bench).chunk(lengths)
+    for _ in range(2):  # the second buffer is evaluated by signals that have learned
+        bench.put(chunk)
+    trainer.collect()
+    plan, storage = trainer.update_buffer.plan(), trainer.update_buffer.ring.storage
+    rows = torch.arange(0, sum(lengths))
+    following = plan.rows[plan.steps + 1][: len(rows)]
+    seen = trainer._maker.transitions.at(storage, plan.step_rows[: len(rows)], following, torch.zeros(len(rows)))
+    trainer.signals.update(seen)
+    experience = trainer._maker.make(plan, storage, trainer._maker.recorded(plan, storage, version=0))
+    rewards = trainer.signals.evaluate(seen).numpy()
+    with torch.no_grad():
+        names = [observation.name for observation in HYBRID.observations]
+        now, final = (
+            trainer.network.values([torch.from_numpy(chunk.columns[f"{part}/{name}"]) for name in names]).double()
+            for part in ("obs", "final_obs")
+        )
+    expected = np.zeros((len(rows), 3))
+    for stream, gamma in enumerate((0.95, 0.9, 0.8)):
+        first = 0
+        for segment, length in enumerate(lengths):
+            ends = chunk.columns["end"][segment] == SegmentEnd.TERMINATED and stream == 0
+            value_after, trace = 0.0 if ends else float(final[segment, stream]), 0.0
+            for row in reversed(range(first, first + length)):
+                value = float(now[row, stream])
+                trace = rewards[row, stream] + gamma * value_after - value + gamma * 0.9 * trace
+                expected[row, stream], value_after = trace, value
+            first += length
+    returns = experience.sources["returns"].values[: len(rows)].numpy()
+    np.testing.assert_allclose(expected + now.numpy(), returns, rtol=1e-4, atol=1e-5)
+    mean = np.concatenate([expected.mean(1)] * 2)
+    advantages = experience.sources["advantage"].values[:, 0].numpy()
+    np.testing.assert_allclose((mean - mean.mean()) / mean.std(), advantages, rtol=1e-3, atol=1e-4)
+    left = 1 - (expected.var(0).sum() / (expected + now.numpy()).var(0).sum())
+    assert float(experience.explained) == pytest.approx(left, rel=1e-3)
+    assert experience.values.tolist() == pytest.approx(now.mean(0).tolist(), rel=1e-4)
+
+
+def test_interrupted_training_equals_uninterrupted_training() -> None:
+    """Five updates equal two, a save to a file, a new trainer, and three more, to the last bit, signals included."""
+    results = []
+    for interrupted in (False, True):
+        bench, trainer = make(reward_signals=SIGNALS)
+        actor = SyntheticActor(bench)
+        for _ in range(2):
+            bench.put(actor.chunk([20, 20, 20, 10]))
+            trainer.advance()
+        if interrupted:
+            file = io.BytesIO()
+            torch.save(trainer.state_dict(), file)
+            file.seek(0)
+            trainer = PPOTrainer(bench.context(seed=99))
+            trainer.load_state_dict(torch.load(file, weights_only=True))
+            trainer.start()
+        for _ in range(3):
+            bench.put(actor.chunk([20, 20, 20, 10]))
+            trainer.advance()
+        results.append(state_tensors(trainer.state_dict()))
+    first, second = results
+    assert first.keys() == second.keys()
+    assert [name for name, value in first.items() if not torch.equal(value, second[name])] == []
+
+
+@pytest.mark.parametrize("whose", ["the policy's", "a signal's"])
+def test_an_update_that_is_not_finite_is_undone_with_its_signals(whose: str) -> None:
+    """Rewards that overflow, or a signal that does: weights and statistics of the signals are those before."""
+    bench, trainer = make(reward_signals=SIGNALS, network={"normalize": False})
+    actor = SyntheticActor(bench)
+    feed(bench, actor, 1, trainer)
+    before = state_tensors(trainer.model_state())
+    if whose == "a signal's":
+        (_, curiosity, _) = trainer.signals._signals
+        rate, curiosity.optimizer.learning_rate = curiosity.optimizer.learning_rate, 1e30  # type: ignore[attr-defined]
+        bench.put(SyntheticActor(bench, 9).chunk([20] * 4))
+        trainer.advance()
+        curiosity.optimizer.learning_rate = rate  # type: ignore[attr-defined]
+    else:
+        bench.put(SyntheticActor(bench, 9).chunk([20] * 4, columns={"reward": np.full(80, 3e38, np.float32)}))
+        trainer.advance()
+    assert trainer.version == 1
+    after = state_tensors(trainer.model_state())
+    moved = [name for name, value in after.items() if not torch.equal(value, before[name])]
+    assert moved == ["/shuffle/state"]
+    feed(bench, actor, 1, trainer)
+    assert trainer.version == 2
+    assert all(math.isfinite(value) for value in values(bench).values())
+
+
+def test_the_state_of_other_signals_is_refused() -> None:
+    """A checkpoint of a run without curiosity does not fit one with it; the message says so, without a traceback."""
+    _, plain = make()
+    _, curious = make(reward_signals={"extrinsic": {}, "curiosity": SMALL})
+    with pytest.raises(UserError, match=r"does not fit the run file: .*critic\.head"):
+        curious.load_state_dict(plain.state_dict())
+
+
+def test_episodes_are_told_what_each_signal_brings() -> None:
+    """`Policy/<Signal> Reward` is the sum of an episode, nothing before one ends."""
+    bench, trainer = make(reward_signals=SIGNALS)
+    actor = SyntheticActor(bench)
+
+    def update(end: SegmentEnd) -> dict[str, float]:
+        ends = {"end": np.full(4, end, np.uint8)}
+        bench.put(actor.chunk([20, 20, 20, 20], columns=ends))
+        trainer.advance()
+        return dict(trainer.collected_rewards)
+
+    parts = [update(SegmentEnd.CUT), update(SegmentEnd.CUT)]
+    assert "Policy/Rnd Reward" not in values(bench)
+    parts.append(update(SegmentEnd.TRUNCATED))
+    expected = {name: sum(part[name] for part in parts) / 4 for name in ("curiosity", "rnd")}
+    reported = values(bench)
+    assert reported["Policy/Curiosity Reward"] == pytest.approx(expected["curiosity"])
+    assert reported["Policy/Rnd Reward"] == pytest.approx(expected["rnd"])

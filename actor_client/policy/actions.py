@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from actor_client.policy.memory import MemoryForm
 from actor_client.policy.noise import Noise
 
 FloatArray = NDArray[np.float32]
@@ -21,12 +22,16 @@ class Actions(NamedTuple):
         discrete: Branch choices, int32 [B, b]; None for a policy without branches. Recorded.
         log_prob: One factor each, continuous axes first, float32 [B, n + b]. Recorded.
         environment_continuous: `continuous` after the policy's action transform, float32 [B, n]. Not recorded.
+        memory_in: What was remembered before, float32 [B, m]; None for a policy without memory. Recorded.
+        memory_out: What is remembered now, float32 [B, m]. Not recorded.
     """
 
     continuous: FloatArray | None
     discrete: IntArray | None
     log_prob: FloatArray
     environment_continuous: FloatArray | None
+    memory_in: FloatArray | None = None
+    memory_out: FloatArray | None = None
 
 
 class ActingPolicy(Protocol):
@@ -42,16 +47,28 @@ class ActingPolicy(Protocol):
         """Grows by one with each completed update of one generation."""
         ...
 
+    @property
+    def memory(self) -> MemoryForm:
+        """What it remembers of an agent."""
+        ...
+
     def greedy(self) -> "ActingPolicy":
         """Returns the same policy acting with the mode of its distribution; always the same object."""
         ...
 
-    def act(self, observations: Sequence[NDArray[Any]], masks: MaskArray | None, noise: Noise) -> Actions:
+    def act(
+        self,
+        observations: Sequence[NDArray[Any]],
+        masks: MaskArray | None,
+        noise: Noise,
+        memory: FloatArray | None = None,
+    ) -> Actions:
         """Returns actions for B agents.
 
         Args:
             observations: One array an observation, [B, *shape] each, in the order and dtype of the spec.
             masks: uint8 [B, sum of branches], 1 = allowed; None = all allowed.
             noise: Where random numbers come from; it outlives policies, so that a swap does not repeat draws.
+            memory: What was remembered, float32 [B, m]; None = nothing, which is zeros. Without memory it is ignored.
         """
         ...

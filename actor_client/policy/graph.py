@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from actor_client.policy.onnx_files import BadModel, check_self_contained
 
 MASKS: Final = "action_masks"
+MEMORY_IN: Final = "recurrent_in"
+MEMORY_OUT: Final = "recurrent_out"
 
 _NUMPY_TYPES: Final = {
     "tensor(bool)": np.bool_,

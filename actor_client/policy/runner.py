@@ -20,7 +20,8 @@ from actor_client.policy.distributions import (
     log_sum_exp,
     tanh_gaussian_log_prob,
 )
-from actor_client.policy.graph import MASKS, BadGraph, Graph, Port
+from actor_client.policy.graph import MASKS, MEMORY_IN, MEMORY_OUT, BadGraph, Graph, Port
+from actor_client.policy.memory import MemoryForm
 from actor_client.policy.noise import Noise
 from actor_client.policy.transform import PreparedTransform
 
@@ -41,12 +42,14 @@ class Policy:
         description: What the learner said about it.
         generation: The start of the learner that made it.
         version: Grows by one with each completed update of one generation.
+        memory: What it remembers of an agent.
     """
 
     def __init__(self, description: PolicyDescription, spec: BehaviorSpec, graph: Graph) -> None:
         self.description = description
         self.generation = description.generation
         self.version = description.version
+        self.memory = MemoryForm(description.memory_size, description.memory_stride)
         self._graph = graph
         self._inputs = [f"obs_{position}" for position in range(len(spec.observations))]
         self._action = spec.action
@@ -84,7 +87,7 @@ class Policy:
         if fault is not None:
             raise PolicyUnusable(f"{name}: {fault}")
         try:
-            graph = Graph(payload, _inputs(description, spec), _outputs(spec))
+            graph = Graph(payload, _inputs(description, spec), _outputs(description, spec))
             return cls(description, spec, graph)
         except BadGraph as error:
             raise PolicyUnusable(f"{name}: {error}") from error
@@ -99,13 +102,20 @@ class Policy:
             self._greedy = greedy
         return self._greedy
 
-    def act(self, observations: Sequence[NDArray[Any]], masks: MaskArray | None, noise: Noise) -> Actions:
+    def act(
+        self,
+        observations: Sequence[NDArray[Any]],
+        masks: MaskArray | None,
+        noise: Noise,
+        memory: FloatArray | None = None,
+    ) -> Actions:
         """Returns actions for B agents; all arrays are new.
 
         Args:
             observations: One array an observation, [B, *shape] each, in the order and dtype of the spec.
             masks: uint8 [B, sum of branches], 1 = allowed; None = all allowed.
             noise: Made for this action space; it is resized if it was for another number of agents.
+            memory: What was remembered, float32 [B, m]; None = zeros. Without memory it is ignored.
 
         Raises:
             PolicyUnusable: The graph failed.
@@ -122,11 +132,31 @@ class Policy:
         if self._takes_masks and (masks is not None or not self._all_allowed):
             inputs[MASKS][...] = 1 if masks is None else masks
             self._all_allowed = masks is None
+        if self.memory.size:
+            return self._act_with_memory(masks, noise, memory)
+        self._run()
+        return self._actions(masks, noise)
+
+    def _act_with_memory(self, masks: MaskArray | None, noise: Noise, memory: FloatArray | None) -> Actions:
+        before = self._graph.inputs[MEMORY_IN]
+        before[...] = 0.0 if memory is None else memory
+        self._run()
+        after: FloatArray = self._graph.outputs[MEMORY_OUT].copy()
+        if not np.isfinite(after).all():
+            raise PolicyUnusable(f"policy {self.description.behavior} version {self.version}: its memory is not finite")
+        return self._actions(masks, noise)._replace(
+            memory_in=before.copy() if memory is None else memory, memory_out=after
+        )
+
+    def _run(self) -> None:
         try:
-            graph.run()
+            self._graph.run()
         except BadGraph as error:
             raise PolicyUnusable(f"policy {self.description.behavior} version {self.version}: {error}") from error
-        outputs = graph.outputs
+
+    def _actions(self, masks: MaskArray | None, noise: Noise) -> Actions:
+        """Draws from what the graph has put out."""
+        outputs = self._graph.outputs
         if self._action.continuous_size == 0:
             discrete, log_prob = self._choose(outputs["logits"], masks, noise)
             return Actions(None, discrete, log_prob, None)
@@ -184,8 +214,6 @@ def _description_fault(description: PolicyDescription, spec: BehaviorSpec) -> st
         return f"discrete distribution {description.discrete_distribution!r} does not fit {spec.action}"
     if description.format is not PolicyFormat.ONNX:
         return f"format {description.format!r} is not supported; this actor runs ONNX"
-    if description.memory_size > 0:
-        return f"it has a memory of {description.memory_size}; this actor runs policies without memory"
     if len(description.action_transform.low) not in {0, spec.action.continuous_size}:
         return (
             f"its transform has {len(description.action_transform.low)} bounds for {spec.action.continuous_size} axes"
@@ -201,12 +229,14 @@ def _inputs(description: PolicyDescription, spec: BehaviorSpec) -> list[Port]:
     ]
     if MASKS in description.inputs and spec.action.discrete_branches:
         ports.append(Port(MASKS, (spec.action.mask_size,), None))
+    if description.memory_size:
+        ports.append(Port(MEMORY_IN, (description.memory_size,), np.dtype(np.float32)))
     if sorted(port.name for port in ports) != sorted(description.inputs):
         raise BadGraph(f"inputs {list(description.inputs)} are announced; {[port.name for port in ports]} are expected")
     return ports
 
 
-def _outputs(spec: BehaviorSpec) -> list[Port]:
+def _outputs(description: PolicyDescription, spec: BehaviorSpec) -> list[Port]:
     """Returns the outputs that the graph shall have."""
     float32 = np.dtype(np.float32)
     ports = []
@@ -214,4 +244,6 @@ def _outputs(spec: BehaviorSpec) -> list[Port]:
         ports += [Port(name, (spec.action.continuous_size,), float32) for name in ("mean", "log_std")]
     if spec.action.discrete_branches:
         ports.append(Port("logits", (spec.action.mask_size,), float32))
+    if description.memory_size:
+        ports.append(Port(MEMORY_OUT, (description.memory_size,), float32))
     return ports

@@ -9,6 +9,7 @@ from rollcast.chunks import Chunk
 from rollcast.enums import ColumnRole
 from rollcast.specs import BehaviorSpec
 
+from actor_client.policy.memory import NO_MEMORY, MemoryForm
 from actor_client.rollout.link import ChunkLimits
 from actor_client.rollout.segments import split
 from actor_client.rollout.tables import EpisodeTable, RowSource, Table
@@ -36,6 +37,7 @@ class ChunkBuilder:
         masked: Whether there are action masks.
         segment_column_bytes: Of all SEGMENT columns, one row.
         other_columns: Columns that are neither observations nor infos, at most.
+        memory: What the policy remembers of an agent.
 
     Attributes:
         segment_bytes: Bytes of a segment beside its rows.
@@ -66,15 +68,16 @@ class ChunkBuilder:
         masked: bool,
         segment_column_bytes: int = SEGMENT_COLUMN_BYTES,
         other_columns: int = OTHER_COLUMNS,
+        memory: MemoryForm = NO_MEMORY,
     ) -> None:
         self._observations = [part.name for part in spec.observations]
         self._limits = limits
         self._agents = agents
         self._behavior_index = behavior_index
         self._team = team
-        self._row_bytes = row_bytes
+        self._row_bytes = row_bytes = row_bytes + memory.row_bytes
         finals = sum(part.size_bytes for part in spec.observations) + (spec.action.mask_size if masked else 0)
-        self.segment_bytes = segment_column_bytes + finals
+        self.segment_bytes = segment_column_bytes + finals + memory.segment_bytes
         columns = 2 * len(spec.observations) + other_columns
         self._budget_bytes = limits.max_chunk_bytes - CHUNK_OVERHEAD_BYTES - columns * COLUMN_OVERHEAD_BYTES
         fitting = (self._budget_bytes - self.segment_bytes) // row_bytes
@@ -140,11 +143,13 @@ class ChunkBuilder:
 
     def _add_segments(self, chunk: Chunk, source: RowSource[Table], segments: Table, now: float) -> int:
         """Fills in all columns of steps and segments and returns their bytes."""
-        columns, versions, oldest_seconds = source.rows(segments)
+        columns, versions, oldest_seconds, memory = source.rows(segments)
         base = versions.min()
         if versions.max() != base:
             columns["version_offset"] = (versions - base).astype(np.uint32)
         _put(chunk, columns, ColumnRole.STEP)
+        if memory is not None:
+            _put(chunk, {"memory": memory}, ColumnRole.MEMORY)
         _put(chunk, segments.columns(), ColumnRole.SEGMENT)
         finals = {f"final_obs/{name}": part for name, part in zip(self._observations, segments.finals, strict=True)}
         if segments.final_masks is not None:

@@ -8,7 +8,8 @@ from rollcast.enums import SegmentEnd
 from rollcast.specs import BehaviorSpec
 
 from actor_client.envs.base import MaskArray, Observations, StepResult
-from actor_client.policy.actions import ActingPolicy, Actions
+from actor_client.policy.actions import ActingPolicy, Actions, FloatArray
+from actor_client.policy.memory import began
 from actor_client.policy.noise import Noise
 from actor_client.rollout.duty import Duty
 from actor_client.rollout.evaluation import EpisodeSender, Examinee, PlayedEpisode, Quota, UnusableEpisodes
@@ -54,6 +55,7 @@ class BatchExaminer:
         self._first_versions = np.zeros(agents, np.int64)
         self._numbers = np.zeros(agents, np.int64)
         self._seeds: Sequence[int] = [0] * agents
+        self._memory: FloatArray | None = None
 
     @property
     def policy(self) -> ActingPolicy | None:
@@ -73,6 +75,7 @@ class BatchExaminer:
         """
         self._quota.lose(int(self._counts.sum()))
         self._seeds = list(seeds)
+        self._memory = None
         for env in range(self._agents):
             self._begin(env)
 
@@ -91,12 +94,15 @@ class BatchExaminer:
         policy = self.policy
         if policy is None or self.is_done or not self._link.may_act(policy):
             return None
-        return policy.act(observations, masks, self._noise)
+        actions = policy.act(observations, masks, self._noise, self._memory)
+        self._memory = actions.memory_out
+        return actions
 
     def _choose(self, newest: ActingPolicy | None) -> None:
         """Chooses what acts; another start of the learner begins the evaluation anew, with episodes to come."""
         if self._examinee.is_outdated(newest):
             self._counts[:] = False
+            self._memory = None
             self._sender.forget()
             self._quota = Quota(self.duty.episodes)
         if self._examinee.choose(newest) and self.policy is not None:
@@ -110,6 +116,8 @@ class BatchExaminer:
         taken = True if result.ignored is None else ~result.ignored
         np.add(self._returns, result.rewards, out=self._returns, where=taken)
         self._lengths += taken
+        if self._memory is not None:
+            began(self._memory, result.ended, result.ignored)
         for place, env in enumerate(result.ended):
             self._end(env, result, place, policy.version)
         if self.is_done:

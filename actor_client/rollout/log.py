@@ -8,8 +8,9 @@ from rollcast.specs import BehaviorSpec
 
 from actor_client.envs.base import Observations
 from actor_client.policy.actions import Actions, FloatArray, MaskArray
+from actor_client.policy.memory import NO_MEMORY, MemoryForm
 from actor_client.rollout.segments import Segments
-from actor_client.rollout.tables import Rows
+from actor_client.rollout.tables import Rows, remembered_rows
 
 Index = NDArray[np.int64]
 
@@ -25,16 +26,19 @@ class RowLog:
         agents: E.
         capacity: C.
         masked: Whether there are action masks.
+        memory: What the policy remembers of an agent.
 
     Attributes:
         capacity: C.
-        row_bytes: Bytes of one row of all columns, `version_offset` included.
+        row_bytes: Bytes of one row of all STEP columns, `version_offset` included.
     """
 
     __slots__ = (
         "_agents",
         "_columns",
         "_masks",
+        "_memory",
+        "_memory_form",
         "_names",
         "_observations",
         "_taken_at",
@@ -43,7 +47,9 @@ class RowLog:
         "row_bytes",
     )
 
-    def __init__(self, spec: BehaviorSpec, agents: int, capacity: int, *, masked: bool) -> None:
+    def __init__(
+        self, spec: BehaviorSpec, agents: int, capacity: int, *, masked: bool, memory: MemoryForm = NO_MEMORY
+    ) -> None:
         def column(trailing: tuple[int, ...], dtype: Any) -> NDArray[Any]:
             return np.zeros((capacity, agents, *trailing), dtype)
 
@@ -62,6 +68,9 @@ class RowLog:
         self._columns["reward"] = column((), np.float32)
         if masked:
             self._columns["action_mask"] = column((action.mask_size,), np.uint8)
+        # Of every step, for where a segment begins is not known before the one before it was cut.
+        self._memory = column((memory.size,), np.float32) if memory.size else None
+        self._memory_form = memory
         self._versions = np.zeros(capacity, np.uint64)
         self._taken_at = np.zeros(capacity, np.float64)
         version_bytes = np.dtype(np.uint32).itemsize
@@ -101,6 +110,8 @@ class RowLog:
         columns["reward"][slot] = rewards
         if "action_mask" in columns:
             columns["action_mask"][slot] = 1 if masks is None else masks
+        if self._memory is not None:
+            self._memory[slot] = actions.memory_in
         self._versions[slot] = version
         self._taken_at[slot] = taken_at
 
@@ -112,7 +123,12 @@ class RowLog:
             name: values.reshape(self.capacity * self._agents, *values.shape[2:]).take(rows, axis=0)
             for name, values in self._columns.items()
         }
-        return Rows(columns, self.versions(steps), float(self._taken_at[int(steps.min()) % self.capacity]))
+        memory = None
+        if self._memory is not None:
+            chosen = rows[remembered_rows(segments.lengths, self._memory_form.stride)]
+            memory = self._memory.reshape(self.capacity * self._agents, -1).take(chosen, axis=0)
+        oldest = float(self._taken_at[int(steps.min()) % self.capacity])
+        return Rows(columns, self.versions(steps), oldest, memory)
 
     def versions(self, steps: Index) -> NDArray[np.uint64]:
         """Returns the versions that acted at the given steps, uint64 [N]."""

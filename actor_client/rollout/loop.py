@@ -12,7 +12,8 @@ from actor_client.envs.errors import EnvironmentFailed, EnvironmentFailedTooOfte
 from actor_client.envs.seeds import checkpoint_seeds, environment_seeds
 from actor_client.heartbeat import Heartbeat
 from actor_client.notices import Notices
-from actor_client.policy.actions import ActingPolicy
+from actor_client.policy.actions import ActingPolicy, FloatArray
+from actor_client.policy.memory import began
 from actor_client.policy.noise import Noise
 from actor_client.policy.round_noise import RoundNoise
 from actor_client.rollout.duty import Duties, Duty
@@ -105,6 +106,7 @@ class RolloutLoop:
         self._failures_in_row = 0
         self._observations: Observations = []
         self._masks: MaskArray | None = None
+        self._memory: FloatArray | None = None
         self._recorder: Recorder | None = None
         self._notices = Notices()
         self._duties = Duties()
@@ -170,7 +172,9 @@ class RolloutLoop:
             self._behavior.begin_session()
         policy = self._behavior.take_policy()
         if policy is not None:
-            recorder.swap(policy.generation, policy.version, self._observations, self._masks)
+            recorder.swap(policy.generation, policy.version, self._observations, self._masks, policy.memory)
+            if self._policy is not None and self._policy.generation != policy.generation:
+                self._memory = None
             self._policy = policy
 
     def _follow_assignment(self, recorder: Recorder) -> None:
@@ -268,30 +272,23 @@ class RolloutLoop:
             recorder.cut(self._observations, self._masks)
 
     def _step(self, policy: ActingPolicy, recorder: Recorder) -> None:
-        if self._vector_steps % SAMPLE_EVERY_STEPS == 0:
-            self._timed_step(policy, recorder)
-            return
+        """Takes a step of all environments; now and then looks at the clock meanwhile, and reports."""
+        timer = self._timer if self._vector_steps % SAMPLE_EVERY_STEPS == 0 else None
+        begun = timer.clock() if timer is not None else 0.0
         observations, masks = self._observations, self._masks
-        actions = policy.act(observations, masks, self._noise)
+        actions = policy.act(observations, masks, self._noise, self._memory)
+        acted = timer.clock() if timer is not None else 0.0
         result = self._batch.step(actions.environment_continuous, actions.discrete)
+        stepped = timer.clock() if timer is not None else 0.0
         self._observations, self._masks = result.observations, self._batch.action_masks
         recorder.record(observations, masks, actions, result, self._masks)
+        if actions.memory_out is not None:
+            self._memory = began(actions.memory_out, result.ended, result.ignored)
+        if timer is not None:
+            timer.add(begun, acted, stepped)
         self._took(result)
-
-    def _timed_step(self, policy: ActingPolicy, recorder: Recorder) -> None:
-        """Does the same, looks at the clock meanwhile, and reports now and then."""
-        clock = self._timer.clock
-        begun = clock()
-        observations, masks = self._observations, self._masks
-        actions = policy.act(observations, masks, self._noise)
-        acted = clock()
-        result = self._batch.step(actions.environment_continuous, actions.discrete)
-        stepped = clock()
-        self._observations, self._masks = result.observations, self._batch.action_masks
-        recorder.record(observations, masks, actions, result, self._masks)
-        self._timer.add(begun, acted, stepped)
-        self._took(result)
-        self._report(stepped)
+        if timer is not None:
+            self._report(stepped)
 
     def _took(self, result: StepResult) -> None:
         """Counts a step of all environments."""
@@ -377,6 +374,7 @@ class RolloutLoop:
             raise EnvironmentFailed(None, fault)
 
     def _reset(self) -> None:
+        self._memory = None
         self._observations = self._batch.reset(self._seeds())
         self._masks = self._batch.action_masks
 

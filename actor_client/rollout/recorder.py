@@ -14,6 +14,7 @@ from rollcast.specs import BehaviorSpec
 from actor_client.envs.base import MaskArray, Observations, StepResult
 from actor_client.notices import Notices
 from actor_client.policy.actions import Actions
+from actor_client.policy.memory import NO_MEMORY, MemoryForm
 from actor_client.rollout.chunks import ChunkBuilder
 from actor_client.rollout.episodes import EpisodeRecords, join_episodes
 from actor_client.rollout.link import BehaviorLink
@@ -67,6 +68,7 @@ class Recorder:
         self._steps = 0
         self._generation: int | None = None
         self._version = 0
+        self._memory = NO_MEMORY
         self._notices = Notices()
         self.unusable_episodes = 0
         self._prepare()
@@ -75,6 +77,7 @@ class Recorder:
         """Makes what depends on the learner's settings, which may change with its generation; no rows may be open."""
         spec, link, agents, masked = self._spec, self._link, self._agents, self._masked
         probe = RowLog(spec, agents, 1, masked=masked)
+        self._row_bytes = probe.row_bytes + self._memory.row_bytes
         self._builder = ChunkBuilder(
             spec,
             link.limits,
@@ -83,11 +86,12 @@ class Recorder:
             team=link.team,
             row_bytes=probe.row_bytes,
             masked=masked,
+            memory=self._memory,
         )
         self.horizon = min(link.time_horizon, self._builder.max_segment_rows)
-        target_steps = link.limits.target_chunk_bytes // (probe.row_bytes * agents) + 1
+        target_steps = link.limits.target_chunk_bytes // (self._row_bytes * agents) + 1
         slack_steps = max(MIN_SLACK_STEPS, min(target_steps, self.horizon))
-        self._log = RowLog(spec, agents, self.horizon + slack_steps, masked=masked)
+        self._log = RowLog(spec, agents, self.horizon + slack_steps, masked=masked, memory=self._memory)
         self._needed_from = self._steps
         self._next_cut = self._steps + self.horizon
 
@@ -153,19 +157,28 @@ class Recorder:
         if self._closed.blocks and self._is_due(now):
             self.flush()
 
-    def swap(self, generation: int, version: int, observations: Observations, masks: MaskArray | None) -> None:
+    def swap(
+        self,
+        generation: int,
+        version: int,
+        observations: Observations,
+        masks: MaskArray | None,
+        memory: MemoryForm = NO_MEMORY,
+    ) -> None:
         """Another policy acts from the next step on; sends what is closed.
 
-        Rows of another generation are of no use any more and are discarded.
+        Rows of another generation are of no use any more and are discarded; its memory may have another form.
 
         Args:
             generation: Of the new policy.
             version: Of the new policy.
             observations: What it will see first, [E, *shape] each: the end of segments that are cut.
             masks: Allowed choices for them, or None.
+            memory: What the new policy remembers of an agent.
         """
         renewed = generation != self._generation
         if renewed:
+            self._memory = memory
             self.discard("generation")
         else:
             self._cut_old(version, observations, masks)
@@ -258,7 +271,7 @@ class Recorder:
 
     def _is_due(self, now: float) -> bool:
         closed, limits = self._closed, self._link.limits
-        size = closed.rows * self._log.row_bytes + closed.segments * self._builder.segment_bytes
+        size = closed.rows * self._row_bytes + closed.segments * self._builder.segment_bytes
         return (
             size >= limits.target_chunk_bytes
             or 0 < limits.max_chunk_steps <= closed.rows

@@ -16,11 +16,28 @@ class Rows(NamedTuple):
         columns: STEP columns by name, [N, ...] each, but for `version_offset`.
         versions: That chose the actions, uint64 [N].
         oldest_seconds: When the first of them was taken, in monotonic seconds.
+        memory: The MEMORY column, float32 [M, m]: what was remembered before the first row of each segment, and before
+            every one that follows a stride later; None without memory.
     """
 
     columns: dict[str, NDArray[Any]]
     versions: NDArray[np.uint64]
     oldest_seconds: float
+    memory: NDArray[np.float32] | None = None
+
+
+def remembered_rows(lengths: Index, stride: int) -> Index:
+    """Returns which rows of segments carry a memory, int64 [M], in order.
+
+    Args:
+        lengths: Rows of each segment, int64 [S]; they lie one after another.
+        stride: Rows between two memories of a segment.
+    """
+    counts = -(-lengths // stride)
+    begins = np.repeat(np.cumsum(lengths) - lengths, counts)
+    within = np.arange(len(begins)) - np.repeat(np.cumsum(counts) - counts, counts)
+    rows: Index = begins + stride * within
+    return rows
 
 
 class SegmentTable(Protocol):

@@ -10,12 +10,13 @@ from rollcast.specs import BehaviorSpec
 from actor_client.connection.behavior import BehaviorPort
 from actor_client.connection.link import LearnerLink
 from actor_client.demos.players import AgentDemos
-from actor_client.policy.actions import ActingPolicy, Actions
+from actor_client.policy.actions import ActingPolicy, Actions, FloatArray
 from actor_client.rollout.agents.examiner import AgentExaminer
 from actor_client.rollout.agents.recorder import AgentRecorder
 from actor_client.rollout.duty import Duty
 from actor_client.unity.asking import Asking
 from actor_client.unity.channels.stats import StatRecord
+from actor_client.unity.memories import AgentMemories
 
 
 class _Acted(NamedTuple):
@@ -83,6 +84,7 @@ class Acting:
         self._arrived: list[Asking] = []
         self._acted: list[_Acted] = []
         self._stats: list[tuple[int, Sequence[StatRecord]]] = []
+        self._memories = AgentMemories()
 
     @property
     def agents_waiting(self) -> int:
@@ -141,6 +143,7 @@ class Acting:
     def add(self, asking: Asking) -> None:
         """Takes what one message says of this behavior id."""
         self._arrived.append(asking)
+        self._memories.ended(asking.worker, asking.part.step.terminals.ids.tolist())
         if asking.agents:
             self.waiting.append(asking)
         self.unrecorded = True
@@ -164,7 +167,7 @@ class Acting:
         policy = port.take_policy()
         if policy is not None:
             self.record()  # whoever waits will be answered by the new one: its rows end with what is seen now
-            recorder.swap(policy.generation, policy.version)
+            recorder.swap(policy.generation, policy.version, policy.memory)
             self._newest = policy
         if policy is not None or self._examiner is not None:
             self._choose()
@@ -196,8 +199,14 @@ class Acting:
             return not self.rests and self._port.may_act(self.policy)
         return self._port.may_step(self.agents_waiting + in_flight)
 
+    def remembered(self, policy: ActingPolicy) -> FloatArray | None:
+        """Returns what those who wait remember, float32 [n, m]; None for a policy without memory."""
+        return self._memories.of(policy, self.waiting)
+
     def acted(self, actions: Actions) -> None:
         """Those who waited were told to do this; one row an agent, in their order."""
+        if actions.memory_out is not None:
+            self._memories.keep(self.waiting, actions.memory_out)
         self._acted.append(_Acted(self.waiting, actions))
         self.waiting = []
         self.unrecorded = True
@@ -243,6 +252,7 @@ class Acting:
         self.record()
         self.waiting = [asking for asking in self.waiting if asking.worker != worker]
         self._arrived = [asking for asking in self._arrived if asking.worker != worker]
+        self._memories.drop(worker)
         if self._demos is not None:
             self._demos.dropped(worker)
         if (active := self._active) is not None:

@@ -28,7 +28,9 @@ def act(policy: ActingPolicy, crew: Sequence[Acting], noise: Noise) -> list[Exch
         PolicyUnusable: The policy failed.
     """
     everyone = [asking for acting in crew for asking in acting.waiting]
-    actions = policy.act(*joined([asking.part.step.decisions for asking in everyone]), noise)
+    memories = [memory for acting in crew if (memory := acting.remembered(policy)) is not None]
+    memory = np.concatenate(memories) if memories else None
+    actions = policy.act(*joined([asking.part.step.decisions for asking in everyone]), noise, memory)
     complete: list[Exchange] = []
     begin = 0
     for asking in everyone:
@@ -63,10 +65,12 @@ def sliced(actions: Actions, begin: int, count: int) -> Actions:
     if count == len(actions.log_prob):
         return actions
     rows = slice(begin, begin + count)
-    continuous, discrete, log_prob, transformed = actions
+    continuous, discrete, log_prob, transformed, memory_in, memory_out = actions
     return Actions(
         None if continuous is None else continuous[rows],
         None if discrete is None else discrete[rows],
         log_prob[rows],
         None if transformed is None else transformed[rows],
+        None if memory_in is None else memory_in[rows],
+        None if memory_out is None else memory_out[rows],
     )

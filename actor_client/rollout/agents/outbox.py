@@ -74,6 +74,7 @@ class Outbox:
             masked=bool(self._spec.action.discrete_branches),
             segment_column_bytes=SEGMENT_COLUMN_BYTES + _GROUP_COLUMN_BYTES,
             other_columns=OTHER_COLUMNS + _MORE_COLUMNS,
+            memory=self._pool.memory_form,
         )
         self.horizon = max(1, min(link.time_horizon, self._builder.max_segment_rows))
 
@@ -100,7 +101,8 @@ class Outbox:
         if not (self._bundles or self._records):
             return False
         limits = self._link.limits
-        size = self.rows * self._pool.row_bytes + self._segments * self._builder.segment_bytes
+        row_bytes = self._pool.row_bytes + self._pool.memory_form.row_bytes
+        size = self.rows * row_bytes + self._segments * self._builder.segment_bytes
         return (
             size >= limits.target_chunk_bytes
             or 0 < limits.max_chunk_steps <= self.rows

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 from rollcast.specs import BehaviorSpec
 
 from actor_client.policy.actions import Actions
+from actor_client.policy.memory import NO_MEMORY, MemoryForm
 from actor_client.rollout.agents.closed import AgentSegments
-from actor_client.rollout.tables import Rows
+from actor_client.rollout.tables import Rows, remembered_rows
 
 FIRST_ROWS: Final = 256
 """Rows of a new pool; it doubles."""
@@ -25,6 +26,7 @@ class RowPool:
 
     Attributes:
         row_bytes: Most bytes of one row of all STEP columns, `version_offset` included.
+        memory_form: What the policy remembers of an agent.
     """
 
     __slots__ = (
@@ -32,6 +34,7 @@ class RowPool:
         "_free",
         "_has_masks",
         "_left",
+        "_memory",
         "_names",
         "_taken_at",
         "_versions",
@@ -41,6 +44,7 @@ class RowPool:
         "group_steps",
         "log_prob",
         "masks",
+        "memory_form",
         "observations",
         "rewards",
         "row_bytes",
@@ -66,6 +70,8 @@ class RowPool:
         self._columns["reward"] = column((), np.float32)
         self._columns["group_reward"] = column((), np.float32)
         self._columns["group_step"] = column((), np.int32)
+        self.memory_form = NO_MEMORY
+        self._memory: NDArray[np.float32] | None = None
         self._versions = column((), np.uint64)
         self._taken_at = column((), np.float64)
         self._free = np.arange(FIRST_ROWS, dtype=np.int64)
@@ -112,6 +118,8 @@ class RowPool:
             grown[:size] = values
             return grown
 
+        if self._memory is not None:
+            self._memory = doubled(self._memory)
         self._columns = {name: doubled(values) for name, values in self._columns.items()}
         self._versions, self._taken_at = doubled(self._versions), doubled(self._taken_at)
         free = np.empty(2 * size, np.int64)
@@ -120,6 +128,11 @@ class RowPool:
         self._free = free
         self._left += size
         self._bind()
+
+    def remember(self, form: MemoryForm) -> None:
+        """Makes room for memories of another form; what rows remember by now is lost."""
+        self.memory_form = form
+        self._memory = np.zeros((len(self._free), form.size), np.float32) if form.size else None
 
     def observe(self, rows: Index, observations: Sequence[NDArray[Any]], masks: NDArray[np.uint8] | None) -> None:
         """Writes what was seen.
@@ -149,6 +162,8 @@ class RowPool:
         if self.discrete is not None:
             self.discrete[places] = actions.discrete
         self.log_prob[places] = actions.log_prob
+        if self._memory is not None:
+            self._memory[places] = actions.memory_in
         self._versions[places] = version
         self._taken_at[places] = now
 
@@ -174,7 +189,11 @@ class RowPool:
             del columns["group_reward"]
         if not segments.grouped:
             del columns["group_step"]
-        return Rows(columns, self._versions.take(rows), float(self._taken_at.take(rows).min()))
+        memory = None
+        if self._memory is not None:
+            chosen = rows[remembered_rows(segments.lengths, self.memory_form.stride)]
+            memory = self._memory.take(chosen, axis=0)
+        return Rows(columns, self._versions.take(rows), float(self._taken_at.take(rows).min()), memory)
 
     def seen(self, rows: Index) -> tuple[list[NDArray[Any]], NDArray[np.uint8] | None]:
         """Returns what was seen at rows, [n, *shape] each, and the allowed choices, uint8 or None = all."""

@@ -13,6 +13,7 @@ from rollcast.specs import BehaviorSpec
 
 from actor_client.notices import Notices
 from actor_client.policy.actions import Actions
+from actor_client.policy.memory import NO_MEMORY, MemoryForm
 from actor_client.rollout.agents.agent import Agent
 from actor_client.rollout.agents.batches import AskingAgents, EndedAgents
 from actor_client.rollout.agents.outbox import Outbox
@@ -238,20 +239,22 @@ class AgentRecorder:
         known = self._agents.get(env, {})
         self._drop([agent for identity in ids if (agent := known.get(identity)) is not None], reason)
 
-    def swap(self, generation: int, version: int) -> None:
+    def swap(self, generation: int, version: int, memory: MemoryForm = NO_MEMORY) -> None:
         """Another policy answers from now on; sends what is closed.
 
         Rows of another generation are of no use any more: they are discarded, and so are those in flight as soon as
-        they are complete.
+        they are complete. Its memory may have another form.
 
         Args:
             generation: Of the new policy.
             version: Of the new policy.
+            memory: What the new policy remembers of an agent.
         """
         link = self._link
         lag = 1 if link.cut_at_swap else link.max_policy_lag
         self._segments.cut_through = version - lag if lag else -1
         if generation != self._generation:
+            self._pool.remember(memory)
             self.discard(GENERATION)
             for agent in self._all():
                 agent.renew(version, GENERATION)
@@ -349,4 +352,5 @@ def _chosen(actions: Actions, places: Sequence[int]) -> Actions:
         None if actions.discrete is None else actions.discrete[places],
         actions.log_prob[places],
         None,
+        None if actions.memory_in is None else actions.memory_in[places],
     )

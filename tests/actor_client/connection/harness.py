@@ -14,6 +14,7 @@ from rollcast.specs import BehaviorSpec
 from actor_client.connection.behavior import BehaviorPort
 from actor_client.connection.link import LearnerLink
 from actor_client.policy.actions import Actions
+from actor_client.policy.memory import NO_MEMORY, MemoryForm
 from actor_client.policy.noise import Noise
 from tests.actor_client.scripted import ScriptedLearner, wait_until
 from tests.protos.builders import CARTPOLE, small_chunk
@@ -26,12 +27,15 @@ class BarePolicy:
     generation: int
     version: int
     payload: bytes = b""
+    memory: MemoryForm = NO_MEMORY
 
     def greedy(self) -> BarePolicy:
         """Has one way only."""
         return self
 
-    def act(self, observations: Sequence[NDArray[Any]], masks: NDArray[Any] | None, noise: Noise) -> Actions:
+    def act(
+        self, observations: Sequence[NDArray[Any]], masks: NDArray[Any] | None, noise: Noise, memory: Any = None
+    ) -> Actions:
         """Cannot act."""
         raise NotImplementedError("this policy is only a number")
 

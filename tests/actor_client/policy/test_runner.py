@@ -180,7 +180,7 @@ def test_bytes_of_pictures_are_passed_as_bytes() -> None:
     [
         ({"sha256": bytes(32)}, "SHA-256"),
         ({"size_bytes": 5}, "5 were announced"),
-        ({"memory_size": 8, "memory_stride": 4}, "without memory"),
+        ({"memory_size": 8, "memory_stride": 4}, "recurrent_in"),
         ({"format": PolicyFormat.SAFETENSORS}, "runs ONNX"),
         ({"continuous_distribution": Distribution.GAUSSIAN_CLIP3}, "continuous distribution"),
         ({"discrete_distribution": Distribution.UNSPECIFIED}, "discrete distribution"),

@@ -17,6 +17,7 @@ from rollcast.v1 import policy_pb2
 
 from actor_client.connection.books import Books
 from actor_client.policy.actions import ActingPolicy, Actions
+from actor_client.policy.memory import NO_MEMORY, MemoryForm
 from actor_client.policy.noise import Noise
 from actor_client.rollout.link import BehaviorLink, ChunkLimits
 
@@ -132,13 +133,20 @@ class RulePolicy:
     rule: Callable[[Sequence[NDArray[Any]]], NDArray[Any]] | None = None
     acted: int = 0
     modes: int = 0
+    memory: MemoryForm = NO_MEMORY
 
     def greedy(self) -> RulePolicy:
         """Counts that it was asked for."""
         self.modes += 1
         return self
 
-    def act(self, observations: Sequence[NDArray[Any]], masks: NDArray[np.uint8] | None, noise: Noise) -> Actions:
+    def act(
+        self,
+        observations: Sequence[NDArray[Any]],
+        masks: NDArray[np.uint8] | None,
+        noise: Noise,
+        memory: NDArray[np.float32] | None = None,
+    ) -> Actions:
         """Applies the rule; without one everything is 0."""
         self.acted += 1
         agents, action = len(observations[0]), self.spec.action

@@ -18,7 +18,14 @@ from learner.ingest.ledger import Ledger
 from learner.ingest.memory import available_bytes
 from learner.ingest.queue import TrajectoryQueue
 from learner.ingest.round_queue import RoundQueue
-from learner.ingest.trainable import check_footprint, check_observations, check_pictures, chunk_steps, footprint
+from learner.ingest.trainable import (
+    check_footprint,
+    check_observations,
+    check_pictures,
+    chunk_steps,
+    footprint,
+    signal_networks,
+)
 from learner.ingest.wakeup import Wakeup
 from learner.settings.names import name_problem
 from learner.settings.run import RunOptions
@@ -277,8 +284,9 @@ class BehaviorTable:
             )
 
     def _check_trainable(self, spec: BehaviorSpec, settings: TrainerSettings) -> None:
-        check_observations(spec, settings.network_settings)
-        check_pictures(spec, settings.network_settings)
+        for network in (settings.network_settings, *signal_networks(settings).values()):
+            check_observations(spec, network)
+            check_pictures(spec, network)
         found = footprint(spec, settings, self.service)
         taken_bytes = sum(footprint(b.spec, b.settings, self.service).total_bytes for b in self._behaviors)
         check_footprint(spec, found, taken_bytes=taken_bytes, limit_bytes=self._limit_bytes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,11 +25,15 @@ from learner.ingest.network_size import (
 from learner.ingest.pictures import encoded_size, picture_fault
 from learner.ingest.ring_size import on_policy_row_bytes, ring_size
 from learner.settings.network import NetworkSettings
+from learner.settings.rewards import LearnedSignalSettings
 from learner.settings.service import ServiceSettings
 from learner.settings.trainer import TrainerSettings
 
 _COPIES: Final = 8
 """Of the first layer while it is trained: actor and critic, each with its gradient and two moments of Adam."""
+
+_SIGNAL_COPIES: Final = 8
+"""Of the first layer of a reward signal's network: with gradient, moments, what an update goes back to, and a target."""
 
 _BATCH_COPIES: Final = 3
 """Of what a minibatch leaves: in actor and critic, and the gradient of one of them."""
@@ -44,17 +49,20 @@ class Footprint:
         policy_bytes: parameters between the observations and the first layer; all others are few beside them, or the
             run file's own. Those of attention, of a hyper-network and of a memory are among them.
         batch_bytes: what a minibatch leaves in attention, generated weights and memory for the way back.
+        signal_bytes: of the networks of reward signals, and what a minibatch leaves in them.
     """
 
     ring_rows: int
     row_bytes: int
     policy_bytes: int
     batch_bytes: int
+    signal_bytes: int = 0
 
     @property
     def total_bytes(self) -> int:
         """Ring, networks and a minibatch."""
-        return self.ring_rows * self.row_bytes + _COPIES * self.policy_bytes + self.batch_bytes
+        networks = _COPIES * self.policy_bytes + self.signal_bytes
+        return self.ring_rows * self.row_bytes + networks + self.batch_bytes
 
 
 def footprint(spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSettings) -> Footprint:
@@ -68,14 +76,32 @@ def footprint(spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSet
         time_horizon=settings.time_horizon,
         chunk_steps=chunk_steps(spec, service),
     )
+    seen, batch_size = spec.observations, settings.hyperparameters.batch_size
+    outputs = spec.action.mask_size + spec.action.continuous_size
+    parameters = _seen_parameters(spec, network) + network.hidden_units * outputs + memory_parameters(network)
+    batch_bytes = _BATCH_COPIES * 4 * batch_size * row_numbers(seen, network)
+    signal_bytes = sum(
+        4 * (_SIGNAL_COPIES * _seen_parameters(spec, signal) + _BATCH_COPIES * batch_size * row_numbers(seen, signal))
+        for signal in signal_networks(settings).values()
+    )
+    return Footprint(size.capacity_rows, row_bytes, 4 * parameters, batch_bytes, signal_bytes)
+
+
+def signal_networks(settings: TrainerSettings) -> Mapping[str, NetworkSettings]:
+    """Returns the networks that reward signals have of their own, by signal; they have no memory."""
+    return {
+        name: signal.network_settings.model_copy(update={"memory": None})
+        for name, signal in settings.reward_signals.active().items()
+        if isinstance(signal, LearnedSignalSettings)
+    }
+
+
+def _seen_parameters(spec: BehaviorSpec, network: NetworkSettings) -> int:
+    """Counts parameters between the observations and the first layer; see `Footprint.policy_bytes`."""
     seen = spec.observations
     inputs = sum(_inputs(observation, network) for observation in seen)
     inputs += EMBEDDING if any(is_entities(observation) for observation in seen) else 0
-    outputs = spec.action.mask_size + spec.action.continuous_size
-    parameters = network.hidden_units * (inputs + outputs) + memory_parameters(network)
-    parameters += attention_parameters(seen, network) + conditioning_parameters(seen, network)
-    batch_bytes = _BATCH_COPIES * 4 * settings.hyperparameters.batch_size * row_numbers(seen, network)
-    return Footprint(size.capacity_rows, row_bytes, 4 * parameters, batch_bytes)
+    return network.hidden_units * inputs + attention_parameters(seen, network) + conditioning_parameters(seen, network)
 
 
 def chunk_steps(spec: BehaviorSpec, service: ServiceSettings) -> int:
@@ -136,10 +162,11 @@ def check_footprint(spec: BehaviorSpec, found: Footprint, *, taken_bytes: int, l
             metadata={"behavior": spec.name, "policy_bytes": str(found.policy_bytes)},
         )
     if taken_bytes + found.total_bytes > limit_bytes:
+        signals = f", and {found.signal_bytes} of reward signals" if found.signal_bytes else ""
         others = f" beside {taken_bytes} of other behaviors" if taken_bytes else ""
         raise Untrainable(
             f"training {spec.name} takes {found.total_bytes} bytes{others} (a ring of {found.ring_rows} rows of "
-            f"{found.row_bytes} bytes, its networks, and {found.batch_bytes} of a minibatch), and "
+            f"{found.row_bytes} bytes, its networks, and {found.batch_bytes} of a minibatch{signals}), and "
             f"rollcast.max_training_bytes is {limit_bytes} (half of what was free at the start, if the run file does not "
             "say): lower buffer_size, time_horizon, batch_size or hidden_units, send smaller observations, or raise it",
             metadata={

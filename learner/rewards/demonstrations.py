@@ -1,0 +1,208 @@
+"""Recorded demonstrations of a behavior, on the trainer's device, in the form of the trainer's own experience."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import structlog
+import torch
+from numpy.typing import NDArray
+from rollcast.demonstrations.collecting import Demonstration
+from rollcast.demonstrations.faults import BadDemonstration
+from rollcast.demonstrations.reading import read_demonstrations
+from rollcast.enums import Squash
+from rollcast.specs import ActionSpec, BehaviorSpec
+from torch import Tensor
+
+from learner.exits import ExitCode, UserError
+from learner.rewards.transitions import Transitions
+
+Index = NDArray[np.int64]
+
+log = structlog.get_logger(__name__)
+
+CLIP = 3.0
+"""The draw that CLIP3_DIV3 makes 1 of."""
+LARGEST_TANH = 0.999
+"""No finite draw makes 1 of tanh; 3.8 makes this, and more would be far from all other draws."""
+
+
+class DemonstrationBuffer:
+    """The N steps of all demonstrations.
+
+    Continuous actions are kept as the draws that would have made them, so that the same code reads them and the actors'
+    draws: for CLIP3_DIV3, three times what the file has.
+
+    Args:
+        demonstrations: of one behavior, with at least one step.
+        action: what the behavior does.
+        device: where everything goes.
+        squash: what actors do to a continuous draw first.
+
+    Attributes:
+        lengths: of the episodes, int64 ``[E]`` on the host: steps lie in the order of time, one episode after another.
+    """
+
+    def __init__(
+        self,
+        demonstrations: Sequence[Demonstration],
+        action: ActionSpec,
+        device: torch.device,
+        squash: Squash = Squash.CLIP3_DIV3,
+    ) -> None:
+        self._device = device
+        moments = np.cumsum([0, *(len(one.observations[0]) for one in demonstrations)])[:-1]
+        rows = _joined([one.rows + first for one, first in zip(demonstrations, moments, strict=True)])
+        following = _joined([one.next_rows + first for one, first in zip(demonstrations, moments, strict=True)])
+        order, self.lengths = _in_time(rows, following)
+        self._rows = self._on_device(rows[order])
+        self._next_rows = self._on_device(following[order])
+        self._observations = [
+            self._on_device(_joined(parts)) for parts in zip(*(one.observations for one in demonstrations), strict=True)
+        ]
+        units = [one.continuous for one in demonstrations if one.continuous is not None]
+        choices = [one.discrete for one in demonstrations if one.discrete is not None]
+        self._continuous = _as_draws(self._on_device(_joined(units)[order]), action, squash) if units else None
+        self._discrete = self._on_device(_joined(choices)[order].astype(np.int64)) if choices else None
+        rewards = _joined([one.rewards + one.group_rewards for one in demonstrations])
+        self._rewards = self._on_device(rewards[order].astype(np.float32))
+        terminated = _joined([one.terminated for one in demonstrations])
+        self._terminated = self._on_device(terminated[order].astype(np.float64))
+
+    @classmethod
+    def load(
+        cls,
+        path: str,
+        spec: BehaviorSpec,
+        device: torch.device,
+        squash: Squash = Squash.CLIP3_DIV3,
+        *,
+        setting: str,
+    ) -> DemonstrationBuffer:
+        """Reads a file, or all of a folder.
+
+        Args:
+            path: what the run file says.
+            spec: of the behavior.
+            device: where everything goes.
+            squash: what actors do to a continuous draw first.
+            setting: the setting that names the path, for messages.
+
+        Raises:
+            UserError: there is none, one cannot be read, or it is another behavior's.
+        """
+        try:
+            found = read_demonstrations(Path(path), spec)
+        except BadDemonstration as error:
+            raise UserError(ExitCode.RUN_FILE, f"{setting}: {error}") from error
+        _tell(found, setting, spec)
+        return cls(found, spec.action, device, squash)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def at(self, steps: Tensor) -> Transitions:
+        """Gathers transitions of chosen steps ``[B]`` int64, on the device."""
+        rows, following = self._rows.index_select(0, steps), self._next_rows.index_select(0, steps)
+        return Transitions(
+            self._rewards.index_select(0, steps),
+            self._terminated.index_select(0, steps),
+            [values.index_select(0, rows) for values in self._observations],
+            [values.index_select(0, following) for values in self._observations],
+            None if self._continuous is None else self._continuous.index_select(0, steps),
+            None if self._discrete is None else self._discrete.index_select(0, steps),
+        )
+
+    def drawn(self, size: int, generator: torch.Generator) -> Transitions:
+        """Draws transitions of B steps, each step as likely as any, with replacement.
+
+        Args:
+            size: B.
+            generator: on the buffer's device.
+        """
+        return self.at(torch.randint(len(self), (size,), generator=generator, device=self._device))
+
+    def _on_device(self, values: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(values)).to(self._device)
+
+
+def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _in_time(rows: Index, following: Index) -> tuple[Index, Index]:
+    """Sorts steps so that each agent's follow each other, whoever else stands in the file.
+
+    Args:
+        rows: of each step's observation, ``[N]``.
+        following: of the observation after it, ``[N]``.
+
+    Returns:
+        The order, ``[N]``, and how many steps each episode has, ``[E]``.
+    """
+    step_at = {row: step for step, row in enumerate(rows.tolist())}
+    continued = set(following.tolist())
+    order: list[int] = []
+    lengths: list[int] = []
+    for first in [step for step, row in enumerate(rows.tolist()) if row not in continued]:
+        begin = len(order)
+        step: int | None = first
+        while step is not None:
+            order.append(step)
+            step = step_at.get(int(following[step]))
+        lengths.append(len(order) - begin)
+    return np.array(order, np.int64), np.array(lengths, np.int64)
+
+
+def _as_draws(units: Tensor, action: ActionSpec, squash: Squash) -> Tensor:
+    """Returns the draws ``[N, n]`` that a policy's actors would have made these actions of.
+
+    Args:
+        units: what the files have: [-1, 1] between an axis' bounds; an axis without bounds as it is.
+        action: what the behavior does.
+        squash: what actors do to a draw of an axis with bounds.
+    """
+    size = action.continuous_size
+    low = torch.tensor(action.continuous_low or [-1.0] * size)
+    high = torch.tensor(action.continuous_high or [1.0] * size)
+    bounded = (low.isfinite() & high.isfinite()).to(units.device)
+    if squash is Squash.CLIP3_DIV3:
+        draws = units * CLIP
+    elif squash is Squash.TANH:
+        draws = torch.atanh(units.clamp(-LARGEST_TANH, LARGEST_TANH))
+    else:
+        draws = units
+    return torch.where(bounded, draws, units)
+
+
+def _tell(found: Sequence[Demonstration], setting: str, spec: BehaviorSpec) -> None:
+    """Says what was read, and what of it may not be what its maker thinks."""
+    returns = sum(float(one.rewards.sum() + one.group_rewards.sum()) for one in found)
+    episodes = sum(one.episodes for one in found)
+    log.info(
+        "demonstrations",
+        behavior=spec.name,
+        setting=setting,
+        files=len(found),
+        episodes=episodes,
+        steps=sum(len(one.rows) for one in found),
+        mean_return=round(returns / episodes, 4) if episodes else None,
+    )
+    delayed = [one.path.name for one in found if one.delayed]
+    if delayed:
+        log.info(
+            "demonstrations_of_unitys_recorder",
+            files=delayed[:8],
+            note="each record has the action of the decision before it; actions are read from where they belong",
+        )
+    clipped = sum(one.clipped for one in found)
+    if clipped:
+        log.warning(
+            "demonstrations_clipped",
+            behavior=spec.name,
+            actions=clipped,
+            note="continuous actions outside of [-1, 1] count as -1 or 1, which is all that a policy can do",
+        )

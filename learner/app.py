@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
@@ -138,7 +137,13 @@ class Learner:
             loaded, folder, generation=self._generation, seed=self._seed, view=self.view, live=self._sessions.live
         )
         self._lockstep = make_lockstep(
-            service, self._behaviors, self._sessions, self._ledger, self._lessons, on_spoiled=self._record.note_spoiled
+            service,
+            self._behaviors,
+            self._sessions,
+            ledger=self._ledger,
+            lessons=self._lessons,
+            picture=self._picture,
+            record=self._record,
         )
         self._keeper = self._make_keeper(checkpoints, state)
         if state is None:
@@ -192,7 +197,7 @@ class Learner:
             self._control.attach(server)
             self._teacher.attach(server.set_assignment)
             if self._lockstep is not None:
-                self._lockstep.attach(server.set_assignment)
+                self._lockstep.attach(server.set_assignment, server.set_hold)
             try:
                 await site.start()
                 self._announce(server, site)
@@ -216,8 +221,7 @@ class Learner:
 
     def view(self) -> RunView:
         """Returns the picture of this moment; from any thread."""
-        view = self._picture.run_view(self._state(), self._address)
-        return view if self._lockstep is None else replace(view, lockstep=self._lockstep.view())
+        return self._picture.run_view(self._state(), self._address)
 
     def _make_keeper(self, checkpoints: CheckpointStore, state: SavedState | None) -> CheckpointKeeper:
         """Makes what saves the run, and lets it go on from a saved state.

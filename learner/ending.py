@@ -45,6 +45,7 @@ def write_ending(
             )
             for behavior in behaviors
         },
+        lockstep=picture.lockstep(),
     )
     is_written = True
     try:

@@ -15,7 +15,7 @@ from learner.ingest.sessions import SessionTable
 from learner.observe.history import History
 from learner.observe.milestones import Milestones
 from learner.observe.rates import WindowedRate
-from learner.observe.view import ActorNumbers, BehaviorView, LedgerNumbers, RunState, RunView, Verdict
+from learner.observe.view import ActorNumbers, BehaviorView, LedgerNumbers, LockstepView, RunState, RunView, Verdict
 from learner.settings.service import ServiceSettings
 
 
@@ -66,6 +66,7 @@ class Picture:
         last_error: the newest error in one line, empty if none.
         history: the curves of the run.
         verdict: what bounds the run.
+        lockstep: returns how far a run in lock-step is.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Picture:
         self.last_error = ""
         self.history = History()
         self.verdict = Verdict()
+        self.lockstep: Callable[[], LockstepView | None] = lambda: None
         self._behaviors = behaviors
         self._sessions = sessions
         self._ledger = ledger
@@ -170,6 +172,7 @@ class Picture:
             behaviors=tuple(self.behavior_view(behavior) for behavior in self._behaviors.all()),
             verdict=self.verdict,
             lessons=self._lessons.view(),
+            lockstep=self.lockstep(),
         )
 
     def behavior_view(self, behavior: Behavior) -> BehaviorView:

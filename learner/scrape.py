@@ -79,6 +79,7 @@ class Scrape:
             trainer_busy_ratio=verdict.learner_busy,
             verdict=verdict.name,
             lessons={lesson.parameter: lesson.number for lesson in view.lessons},
+            lockstep=view.lockstep,
             gpu=None if sources.gpu is None else sources.gpu(),
         )
 

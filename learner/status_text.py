@@ -36,6 +36,8 @@ def render_status(status: control_pb2.StatusResponse, page: str = "") -> str:
     for row in status.behaviors:
         lines += _behavior_lines(row)
     lines += [_lesson_line(row) for row in status.lessons if row.lessons > 1]
+    if status.HasField("lockstep"):
+        lines.append(_lockstep_line(status.lockstep))
     lines += _actor_lines(status)
     if status.last_error:
         lines.append(f"last error: {text.printable(status.last_error)}")
@@ -45,6 +47,14 @@ def render_status(status: control_pb2.StatusResponse, page: str = "") -> str:
 def _lesson_line(row: control_pb2.LessonStatus) -> str:
     name = text.printable(row.name, 80)
     return f"{text.printable(row.parameter, 80)}: lesson {row.number + 1} of {row.lessons}, {name}"
+
+
+def _lockstep_line(row: control_pb2.LockstepStatus) -> str:
+    said = "reproducible" if row.reproducible else f"NOT REPRODUCIBLE: {text.printable(row.reason)}"
+    return (
+        f"lock-step: {row.joined} of {row.actors} actors, round {row.round} done, {row.quota_steps} steps an agent, a restart "
+        f"goes on after round {row.checkpoint_round}; {said}"
+    )
 
 
 def _behavior_lines(row: control_pb2.BehaviorStatus) -> list[str]:

@@ -14,9 +14,10 @@ lost one sent in its last round is trained. Who comes in its place plays from th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
+from rollcast.enums import HoldReason
 from rollcast.v1 import policy_pb2
 
 from learner.curriculum.lessons import Lessons
@@ -26,6 +27,8 @@ from learner.ingest.ledger import Ledger
 from learner.ingest.sessions import SessionTable
 from learner.lockstep.rounds import Player, Round, assigned, check_room, quota_of, round_queue
 from learner.observe.view import LockstepView
+from learner.picture import Picture
+from learner.record import RunRecord
 from learner.settings.lockstep import LockstepSettings
 from learner.settings.service import ServiceSettings
 from learner.trainers.base import Trainer
@@ -38,6 +41,13 @@ ENV_ERROR = "env_error"
 
 Assign = Callable[[policy_pb2.Assignment, frozenset[str]], object]
 Save = Callable[[Mapping[str, Trainer]], object]
+
+
+class Hold(Protocol):
+    """Begins or ends a hold of the whole run."""
+
+    def __call__(self, reason: HoldReason, *, active: bool) -> object:
+        """Does it; from any thread."""
 
 
 class Lockstep:
@@ -69,6 +79,8 @@ class Lockstep:
         self._lessons = lessons
         self._on_spoiled = on_spoiled
         self._assign: Assign | None = None
+        self._hold: Hold | None = None
+        self._is_holding = False
         self._round = 0  # completed
         self._checkpoint = 0
         self._reason = ""
@@ -78,9 +90,15 @@ class Lockstep:
         self._resets = True  # a learner that starts knows nothing of the environments it finds
         self._env_errors: dict[tuple[str, int], int] = {}
 
-    def attach(self, assign: Assign) -> None:
-        """Names what brings players an assignment, and others the word that they wait."""
+    def attach(self, assign: Assign, hold: Hold) -> None:
+        """Connects it with the service.
+
+        Args:
+            assign: brings players an assignment, and others the word that they wait.
+            hold: begins and ends a hold of all actors.
+        """
         self._assign = assign
+        self._hold = hold
 
     @property
     def is_boundary(self) -> bool:
@@ -205,7 +223,9 @@ class Lockstep:
                 )
         self._round = playing.number
         self._playing = None
-        if self._round % self._settings.checkpoint_updates == 0:
+        # What the last round of a behavior brings is not trained: in a run with more steps it would be.
+        has_ended = not playing.trained.issubset(each.index for each in self._trained())
+        if self._round % self._settings.checkpoint_updates == 0 and not has_ended:
             # Also where saving fails: an undisturbed run would have begun anew here.
             self._checkpoint = self._round
             self._resets = True
@@ -214,7 +234,9 @@ class Lockstep:
     def _begin(self, trainers: Mapping[str, Trainer], save: Save) -> None:
         behaviors = [each for each in self._trained() if each.name in trainers]
         players = self._players(trainers)
-        if not behaviors or len(players) < (1 if self._has_begun else self._settings.actors):
+        is_short = len(players) < (1 if self._has_begun else self._settings.actors)
+        self._set_hold(active=is_short and bool(behaviors))
+        if is_short or not behaviors:
             return
         if not self._has_begun:
             players = players[: self._settings.actors]
@@ -227,12 +249,19 @@ class Lockstep:
                 save(trainers)
         self._has_begun = True
         versions = {trainer.context.behavior.index: trainer.version for trainer in trainers.values()}
-        playing = Round(self._round + 1, tuple(players), versions)
+        trained = frozenset(behavior.index for behavior in behaviors)
+        playing = Round(self._round + 1, tuple(players), versions, trained)
         assignment = self._order(playing)
         self._resets = False
         self._playing = playing
         if self._assign is not None:
             self._assign(assignment, playing.session_ids)
+
+    def _set_hold(self, *, active: bool) -> None:
+        """Shows whether everybody waits for actors that are missing."""
+        if self._hold is not None and active != self._is_holding:
+            self._is_holding = active
+            self._hold(HoldReason.LOCKSTEP, active=active)
 
     def _players(self, trainers: Mapping[str, Trainer]) -> list[Player]:
         """Returns who could play now, by actor index: those who have declared what they have."""
@@ -270,12 +299,25 @@ def make_lockstep(
     service: ServiceSettings,
     behaviors: BehaviorTable,
     sessions: SessionTable,
+    *,
     ledger: Ledger,
     lessons: Lessons,
-    *,
-    on_spoiled: Callable[[str], None],
+    picture: Picture,
+    record: RunRecord,
 ) -> Lockstep | None:
-    """Returns what leads a run in lock-step; None for one that is not. See `Lockstep` for the arguments."""
+    """Returns what leads a run in lock-step; None for one that is not. See `Lockstep` for the other arguments.
+
+    Args:
+        service: of the run file.
+        behaviors: see `Lockstep`.
+        sessions: see `Lockstep`.
+        ledger: see `Lockstep`.
+        lessons: see `Lockstep`.
+        picture: shows how far it is.
+        record: keeps why the run is not reproducible any more.
+    """
     if service.lockstep is None:
         return None
-    return Lockstep(service.lockstep, behaviors, sessions, ledger, lessons, on_spoiled=on_spoiled)
+    lockstep = Lockstep(service.lockstep, behaviors, sessions, ledger, lessons, on_spoiled=record.note_spoiled)
+    picture.lockstep = lockstep.view
+    return lockstep

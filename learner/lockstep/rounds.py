@@ -56,6 +56,7 @@ class Round:
         number: of the round, from 1.
         players: who plays it, by actor index.
         versions: that it is played under, by index of the behavior.
+        trained: indices of the behaviors that it trains.
         gone: sessions of players that were lost meanwhile.
         is_released: the trainers have it.
     """
@@ -63,6 +64,7 @@ class Round:
     number: int
     players: tuple[Player, ...]
     versions: Mapping[int, int]
+    trained: frozenset[int] = frozenset()
     gone: set[str] = field(default_factory=set)
     is_released: bool = False
 

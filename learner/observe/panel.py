@@ -14,7 +14,7 @@ from rich.text import Text
 
 from learner.observe import text
 from learner.observe.sparkline import History, sparkline
-from learner.observe.view import BehaviorView, LessonView, RunState, RunView, Verdict
+from learner.observe.view import BehaviorView, LessonView, LockstepView, RunState, RunView, Verdict
 
 MAX_PANEL_CHARS = 110
 BAR_CHARS = 24
@@ -80,6 +80,8 @@ class PanelPicture:
         curricula = [lesson for lesson in view.lessons if lesson.lessons > 1]
         if curricula:
             parts.append(_lessons(curricula))
+        if view.lockstep is not None:
+            parts.append(_lockstep(view.lockstep))
         roomy = FRAME_LINES + BLOCK_LINES * len(view.behaviors) <= height_lines
         for behavior in view.behaviors:
             history = self._note(behavior)
@@ -145,6 +147,17 @@ def _bottleneck(verdict: Verdict) -> Text:
     shares = {"learner": verdict.learner_busy, "actors": verdict.actor_busy, "network": verdict.network_share}
     figures = [part for name, share in shares.items() for part in ((f"   {name} ", "dim"), (f"{share:.0%}", ""))]
     return _line(("bottleneck  ", "dim"), (verdict.name, "bold"), *figures)
+
+
+def _lockstep(view: LockstepView) -> Text:
+    """Returns how far lock-step is, and whether the run can still be repeated."""
+    said = ("reproducible", "green") if view.is_reproducible else (text.printable(view.reason), "yellow")
+    return _line(
+        ("lock-step   ", "dim"),
+        (f"round {view.round:,}   ", ""),
+        (f"{view.joined} of {view.actors} actors   ", "dim"),
+        said,
+    )
 
 
 def _lessons(lessons: Sequence[LessonView]) -> Text:

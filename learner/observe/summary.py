@@ -8,7 +8,7 @@ from pathlib import Path
 
 from learner.observe.jsonfile import write_json
 from learner.observe.milestones import Milestones
-from learner.observe.view import ActorNumbers, BehaviorView, LedgerNumbers
+from learner.observe.view import ActorNumbers, BehaviorView, LedgerNumbers, LockstepView
 
 SUMMARY_FILE = "summary.json"
 
@@ -86,12 +86,14 @@ class Summary:
         generation: how many times its learner was started.
         stop_reason: why it ended: ``target_return``, ``max_steps``, ``max_wall_seconds``, ``signal``, ...
         behaviors: by name, in the order of declaration; empty if no actor ever came.
+        lockstep: how far a run in lock-step came; None for others.
     """
 
     run_id: str
     generation: int
     stop_reason: str
     behaviors: Mapping[str, BehaviorSummary]
+    lockstep: LockstepView | None = None
 
     def as_dict(self) -> dict[str, object]:
         """Returns the content of ``summary.json``.
@@ -103,6 +105,8 @@ class Summary:
             "generation": self.generation,
             "stop_reason": self.stop_reason,
         }
+        if self.lockstep is not None:
+            content["lockstep"] = {**asdict(self.lockstep), "reproducible": self.lockstep.is_reproducible}
         if self.behaviors:
             name, first = next(iter(self.behaviors.items()))
             content |= {"behavior": name, **asdict(first)}

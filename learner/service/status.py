@@ -9,7 +9,7 @@ from rollcast.limits import MAX_CHUNK_BYTES
 from rollcast.v1 import control_pb2
 
 from learner.ingest.session import MAX_ERROR_CHARACTERS, Session, reasons_to, shown
-from learner.observe.view import BehaviorView, LedgerNumbers, LessonView, RunView, Verdict
+from learner.observe.view import BehaviorView, LedgerNumbers, LessonView, LockstepView, RunView, Verdict
 
 MAX_BYTES: Final = MAX_CHUNK_BYTES
 """Of an answer: what operators' channels take."""
@@ -53,6 +53,7 @@ def status_response(
         server_version=server_version,
         verdict=_verdict(view.verdict),
         lessons=[_lesson(lesson) for lesson in view.lessons],
+        lockstep=None if view.lockstep is None else _lockstep(view.lockstep),
     )
     room = MAX_BYTES - response.ByteSize()
     fitting: list[tuple[Session, control_pb2.ActorStatus]] = []
@@ -109,6 +110,18 @@ def _verdict(verdict: Verdict) -> control_pb2.Verdict:
 def _lesson(view: LessonView) -> control_pb2.LessonStatus:
     return control_pb2.LessonStatus(
         parameter=view.parameter, number=view.number, lessons=view.lessons, name=view.name[:MAX_ERROR_CHARACTERS]
+    )
+
+
+def _lockstep(view: LockstepView) -> control_pb2.LockstepStatus:
+    return control_pb2.LockstepStatus(
+        actors=view.actors,
+        joined=view.joined,
+        round=view.round,
+        checkpoint_round=view.checkpoint_round,
+        quota_steps=view.quota_steps,
+        reproducible=view.is_reproducible,
+        reason=view.reason[:MAX_ERROR_CHARACTERS],
     )
 
 

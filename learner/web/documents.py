@@ -26,6 +26,7 @@ def status_document(status: StatusView) -> dict[str, Any]:
         "verdict": asdict(status.verdict),
         "behaviors": [_behavior(view) for view in run.behaviors],
         "lessons": [asdict(lesson) for lesson in run.lessons],
+        "lockstep": None if run.lockstep is None else asdict(run.lockstep),
         "actors": [_actor(view) for view in status.actors],
     }
 

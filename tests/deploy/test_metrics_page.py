@@ -13,6 +13,7 @@ from actor_client.unity.metrics import PlayerMetrics
 from actor_client.unity.snapshot import PlayersSnapshot
 from learner.observe.metrics import BehaviorNumbers, GpuMemory, LearnerMetrics, MetricsSnapshot, Spread
 from learner.observe.metrics.calls import BIDI_STREAM, UNARY
+from learner.observe.view import LockstepView
 from tests.architecture.tree import ROOT
 
 PAGE = ROOT / "deploy" / "METRICS.md"
@@ -68,6 +69,7 @@ def learner_text() -> bytes:
             policy_lags=Spread(0, 1, 2),
             gpu=GpuMemory(1, 2),
             lessons={"mass": 1},
+            lockstep=LockstepView(2),
         )
     )
     return metrics.exposition()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from learner.observe.view import LedgerNumbers, RunState, empty_books
+from learner.observe.view import LedgerNumbers, LockstepView, RunState, empty_books
 
 
 class Spread(NamedTuple):
@@ -92,6 +92,7 @@ class MetricsSnapshot:
         verdict: learner, actors, network or none: what holds the run back.
         gpu: memory of the training device; None without CUDA.
         lessons: number of the lesson of each environment parameter.
+        lockstep: how far it is; None unless the run is in lock-step.
     """
 
     run_id: str
@@ -111,3 +112,4 @@ class MetricsSnapshot:
     verdict: str = "none"
     gpu: GpuMemory | None = None
     lessons: Mapping[str, int] = field(default_factory=dict)
+    lockstep: LockstepView | None = None

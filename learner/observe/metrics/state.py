@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from learner.observe.metrics.snapshot import BehaviorNumbers, MetricsSnapshot, Spread
 from learner.observe.metrics.values import DROP_REASONS, LOSE_EVENTS, OTHER, PREFIX, VERDICTS
-from learner.observe.view import RunState
+from learner.observe.view import LockstepView, RunState
 
 Rows: TypeAlias = Iterable[tuple[tuple[str, ...], float]]
 
@@ -72,6 +72,17 @@ class StateCollector(Collector):
 
 def _run(name: str, documentation: str, value: Callable[[MetricsSnapshot], float]) -> StateMetric:
     return StateMetric(name, "gauge", documentation, (), lambda snapshot: [((), float(value(snapshot)))])
+
+
+def _lockstep(name: str, documentation: str, value: Callable[[LockstepView], float]) -> StateMetric:
+    """Makes a metric that only runs in lock-step have."""
+    return StateMetric(
+        name,
+        "gauge",
+        documentation,
+        (),
+        lambda snapshot: [] if snapshot.lockstep is None else [((), float(value(snapshot.lockstep)))],
+    )
 
 
 def _each(
@@ -167,6 +178,12 @@ STATE: Final[tuple[StateMetric, ...]] = (
         "Which lesson each environment parameter is in, from 0.",
         ("parameter",),
         lambda now: [((parameter,), float(number)) for parameter, number in now.lessons.items()],
+    ),
+    _lockstep("lockstep_round", "Completed rounds of lock-step.", lambda now: now.round),
+    _lockstep(
+        "lockstep_reproducible",
+        "Whether another run of the same settings comes to the same.",
+        lambda now: now.is_reproducible,
     ),
     _run("policy_subscribers", "Actors subscribed to policies.", lambda now: now.policy_subscribers),
     _run(

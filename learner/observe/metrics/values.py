@@ -40,7 +40,7 @@ REJECT_REASONS: Final = (
     OTHER,
 )
 DROP_REASONS: Final = (
-    *("bad_action", "bad_observation", "generation", "not_finite", "not_finite_update", "not_for_training"),
+    *("bad_action", "bad_observation", "generation", "lockstep", "not_finite", "not_finite_update", "not_for_training"),
     *("not_training", "reset", "stale", "too_long", OTHER),
 )
 LOSE_EVENTS: Final = ("restart", "rollback")
@@ -48,6 +48,7 @@ OPEN_OUTCOMES: Final = ("ok", "resumed", "fenced", "full", "draining", "refused"
 DECLARE_OUTCOMES: Final = ("ok", "refused")
 SEND_OUTCOMES: Final = ("ok", "replaced", "aborted")
 SAVE_OUTCOMES: Final = ("ok", "failed")
+EVALUATION_OUTCOMES: Final = ("complete", "cut_short")
 SKIP_REASONS: Final = ("not_finite",)
 LOSS_TERMS: Final = ("policy", "value", "entropy")
 VERDICTS: Final = ("learner", "actors", "network", "none")

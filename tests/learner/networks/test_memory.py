@@ -1,0 +1,179 @@
+"""Recurrent memory: one step, whole sequences, and the way back through time."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from learner.device.sequences import Cut, pack
+from learner.networks.initializers import Initialization, Initializer
+from learner.networks.memory import Memory, Unrolled
+from learner.networks.policy import PolicyNetwork
+from learner.networks.value import ActorCritic, OutputGradients, Sequences, build_critic
+from learner.settings.network import MemorySettings, NetworkSettings
+
+from .specs import behavior, goal, image, vector
+
+INPUTS, MEMORY = 5, 6
+LENGTHS = [4, 1, 3, 4, 2]
+
+
+def make_memory(kind: Initialization = "orthogonal") -> Memory:
+    """A memory with weights of its own."""
+    return Memory(INPUTS, MEMORY, Initializer(kind, torch.Generator().manual_seed(3)))
+
+
+def packed(lengths: list[int]) -> tuple[list[list[int]], Tensor]:
+    """Packs sequences that lie one after another; returns the packed row of each step of each, and the batch sizes."""
+    ends = np.cumsum(lengths)
+    cut = Cut(ends - lengths, np.array(lengths), np.arange(len(lengths)))
+    found = pack(cut, np.arange(len(lengths)))
+    row_of = {int(step): row for row, step in enumerate(found.steps)}
+    rows = [[row_of[step] for step in range(end - length, end)] for end, length in zip(ends, lengths, strict=True)]
+    return rows, torch.from_numpy(found.batch_sizes)
+
+
+def order_of(lengths: list[int]) -> list[int]:
+    """Sequences, longest first."""
+    return sorted(range(len(lengths)), key=lambda index: -lengths[index])
+
+
+@pytest.mark.parametrize("kind", ["kaiming", "lecun", "orthogonal"])
+def test_a_step_is_that_of_torchs_lstm(kind: Initialization) -> None:
+    """Memory is h beside c, and both sides of a step equal those of torch's own cell."""
+    memory = make_memory(kind)
+    cell = nn.LSTMCell(INPUTS, MEMORY // 2)
+    with torch.no_grad():
+        for own, theirs in (
+            (memory.input_weight, cell.weight_ih), (memory.hidden_weight, cell.weight_hh), (memory.bias, cell.bias_ih),
+        ):  # fmt: skip
+            theirs.copy_(own)
+        cell.bias_hh.zero_()
+    values, before = torch.randn(7, INPUTS), torch.randn(7, MEMORY)
+    hidden, after = memory(values, before)
+    expected = cell(values, (before[:, : MEMORY // 2], before[:, MEMORY // 2 :]))
+    torch.testing.assert_close(hidden, expected[0])
+    torch.testing.assert_close(after, torch.cat(expected, 1))
+
+
+def test_forget_gates_begin_open() -> None:
+    """Their bias is 1, all others 0, and each gate has weights of its own family."""
+    memory = make_memory()
+    size = MEMORY // 2
+    assert memory.bias.tolist() == [0.0] * size + [1.0] * size + [0.0] * 2 * size
+    for gate in torch.split(memory.hidden_weight, size):
+        torch.testing.assert_close(gate @ gate.t(), torch.eye(size))
+
+
+def test_sequences_equal_steps_one_by_one() -> None:
+    """What comes out, what is remembered and every gradient are those of a float64 loop over each sequence alone."""
+    memory = make_memory()
+    values, before = torch.randn(sum(LENGTHS), INPUTS), torch.randn(len(LENGTHS), MEMORY)
+    rows, batch_sizes = packed(LENGTHS)
+    order = order_of(LENGTHS)
+    packed_values = torch.empty_like(values)
+    ends = np.cumsum(LENGTHS)
+    for sequence, places in enumerate(rows):
+        packed_values[places] = values[ends[sequence] - LENGTHS[sequence] : ends[sequence]]
+    sequences = Unrolled(batch_sizes, before[order])
+    outer = torch.randn(sum(LENGTHS), MEMORY // 2)
+    hidden, after = memory.unroll(packed_values, sequences)
+    recorded, record = memory.record(packed_values, sequences)
+    for parameter in memory.parameters():
+        parameter.grad = torch.full_like(parameter, 7.0)
+    to_values = memory.backward(record, outer)
+    assert torch.equal(recorded, hidden)
+    gradients = [parameter.grad for parameter in memory.parameters()]
+
+    plain = make_memory().double()
+    inputs = values.double().requires_grad_()
+    total = torch.zeros((), dtype=torch.float64)
+    for place, sequence in enumerate(order):
+        remembered = before[sequence : sequence + 1].double()
+        for step, row in enumerate(rows[sequence]):
+            at = ends[sequence] - LENGTHS[sequence] + step
+            out, remembered = plain(inputs[at : at + 1], remembered)
+            torch.testing.assert_close(hidden[row], out[0].float())
+            total = total + (out[0] * outer[row]).sum()
+        torch.testing.assert_close(after[place], remembered[0].float())
+    expected = torch.autograd.grad(total, [inputs, *plain.parameters()])
+    for sequence, places in enumerate(rows):
+        theirs = expected[0][ends[sequence] - LENGTHS[sequence] : ends[sequence]]
+        torch.testing.assert_close(to_values[places], theirs.float())
+    for ours, theirs in zip(gradients, expected[1:], strict=True):
+        assert ours is not None
+        torch.testing.assert_close(ours, theirs.float(), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("seen", ["vector", "goal", "image"])
+def test_an_actor_critic_goes_back_through_its_memories(seen: str, *, shared: bool) -> None:
+    """By hand and by autograd every gradient is the same, behind encoders, goals and a shared critic."""
+    specs = {"vector": (vector(),), "goal": (vector(), goal()), "image": (image(), vector())}[seen]
+    spec = behavior(*specs, continuous=2, branches=(3,))
+    settings = NetworkSettings(hidden_units=8, memory=MemorySettings(memory_size=MEMORY, sequence_length=4))
+    generator = torch.Generator().manual_seed(5)
+    policy = PolicyNetwork(spec, settings, generator)
+    network = ActorCritic(policy, build_critic(policy, settings, signals=2, shared=shared, generator=generator))
+    assert network.memory_size == MEMORY
+    _, batch_sizes = packed(LENGTHS)
+    observations = [
+        torch.randint(0, 255, (sum(LENGTHS), *item.shape), dtype=torch.uint8)
+        if item.dtype == np.uint8
+        else torch.randn(sum(LENGTHS), *item.shape)
+        for item in specs
+    ]
+    before = torch.randn(2, len(LENGTHS), MEMORY)
+    sequences = Sequences(batch_sizes, before[0], None if shared else before[1])
+    output, values = network(observations, None, sequences)
+    outer_values, outer_mean = torch.randn_like(values), torch.randn_like(output.mean)
+    parameters = [value for value in network.parameters() if value.requires_grad]
+    expected = torch.autograd.grad((values * outer_values).sum() + (output.mean * outer_mean).sum(), parameters,
+                                   allow_unused=True)  # fmt: skip
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    with torch.no_grad():
+        recorded, recorded_values, record = network.record(observations, None, sequences)
+        torch.testing.assert_close(recorded.mean, output.mean)
+        torch.testing.assert_close(recorded_values, values)
+        zeros = torch.zeros_like(outer_mean)
+        network.backward(record, OutputGradients(outer_mean, zeros, torch.zeros(sum(LENGTHS), 3), outer_values))
+    for parameter, theirs in zip(parameters, expected, strict=True):
+        found = parameter.grad
+        assert found is not None
+        torch.testing.assert_close(found, torch.zeros_like(found) if theirs is None else theirs, rtol=1e-3, atol=1e-5)
+
+
+def test_a_policy_steps_as_it_unrolls() -> None:
+    """One step after another, as actors go, gives what the learner computes of a whole sequence."""
+    spec = behavior(continuous=1, branches=(2, 3))
+    settings = NetworkSettings(hidden_units=8, memory=MemorySettings(memory_size=MEMORY))
+    policy = PolicyNetwork(spec, settings, torch.Generator().manual_seed(5))
+    seen, memory = torch.randn(9, 4), torch.randn(1, MEMORY)
+    whole = policy.unroll([seen], None, Unrolled(torch.ones(9, dtype=torch.int64), memory))
+    for begin, end in pairwise(range(10)):
+        output = policy([seen[begin:end]], None, memory)
+        torch.testing.assert_close(output.mean[0], whole.mean[begin])
+        torch.testing.assert_close(output.logits[0], whole.logits[begin])
+        memory = output.recurrent_out
+    assert policy.memory_size == MEMORY
+
+
+def test_without_memory_nothing_is_remembered() -> None:
+    """A network without the block has no recurrent part, and no parameters for it."""
+    policy = PolicyNetwork(behavior(branches=(2,)), NetworkSettings())
+    assert policy.memory_size == 0
+    assert policy([torch.zeros(1, 4)]).recurrent_out is None
+    assert not any("memory" in name for name in policy.state_dict())
+
+
+def test_a_recurrent_network_needs_a_memory() -> None:
+    """Called without one it says so, and does not begin anywhere."""
+    settings = NetworkSettings(memory=MemorySettings(memory_size=MEMORY))
+    policy = PolicyNetwork(behavior(branches=(2,)), settings)
+    with pytest.raises(ValueError, match="without a memory"):
+        policy([torch.zeros(1, 4)])

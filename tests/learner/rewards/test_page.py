@@ -1,0 +1,44 @@
+"""The page of the reward signals says what their code does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import learner.rewards
+from learner.settings.rewards import CuriositySettings, ExtrinsicSettings, RewardSignalSettings, RNDSettings
+from tests.learner.trainers.pages import Row, range_in_words, sections
+
+PAGE = Path(next(iter(learner.rewards.__path__))) / "README.md"
+SIGNALS: dict[str, type[RewardSignalSettings]] = {
+    "extrinsic": ExtrinsicSettings,
+    "curiosity": CuriositySettings,
+    "rnd": RNDSettings,
+}
+NETWORK = Row("{}", "as in a behavior", "")
+
+
+@pytest.mark.parametrize("name", SIGNALS)
+def test_the_settings_of_a_signal_are_those_of_the_code(name: str) -> None:
+    """Its table has every key and no other, with default, range and a text."""
+    part = sections(PAGE.read_text(encoding="utf-8"))[name]
+    lines = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \| (.*?) \|$", part, flags=re.MULTILINE)
+    told = {key: Row(*rest) for key, *rest in lines}
+    settings = SIGNALS[name]
+    defaults = settings().model_dump(mode="json")
+    expected = {
+        key: Row("null" if defaults[key] is None else f"{defaults[key]:g}", range_in_words(schema), "")
+        for key, schema in settings.model_json_schema()["properties"].items()
+        if key != "network_settings"
+    }
+    assert {key: row._replace(text="") for key, row in told.items()} == {**expected, "network_settings": NETWORK}
+    assert len(lines) == len(told)
+    assert all(row.text for row in told.values())
+
+
+def test_its_links_lead_somewhere() -> None:
+    """Files that the page names are there."""
+    for target in re.findall(r"\]\((?!https?://)([^)#]+)", PAGE.read_text(encoding="utf-8")):
+        assert (PAGE.parent / target).exists(), target

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -103,7 +102,7 @@ class CuriosityReward(LearnedReward):
         setup: everything else.
     """
 
-    reported: ClassVar[tuple[str, ...]] = ("Losses/Curiosity Forward Loss", "Losses/Curiosity Inverse Loss")
+    reported: tuple[str, ...] = ("Losses/Curiosity Forward Loss", "Losses/Curiosity Inverse Loss")
     ignores_ends: bool = True
     network: CuriosityNetwork
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from rollcast.enums import Squash
 from rollcast.specs import BehaviorSpec
 from torch import Tensor, nn
 
-from learner.networks.body import Body
+from learner.networks.encoders import ObservationEncoder
 from learner.networks.fit import require_fit
 from learner.optimizers.adam import FlatAdam
 from learner.optimizers.reduce import Reduce, SingleLearner
@@ -66,7 +66,7 @@ class LearnedReward(ABC):
 
     ignores_ends: bool = False
     needs_observations: bool = True
-    reported: ClassVar[tuple[str, ...]]
+    reported: tuple[str, ...]
 
     def __init__(self, name: str, settings: LearnedSignalSettings, network: nn.Module, setup: SignalSetup) -> None:
         self.name = name
@@ -75,8 +75,8 @@ class LearnedReward(ABC):
         self.network = network.to(setup.device)
         self.optimizer = FlatAdam(self.network, settings.learning_rate, setup.reduce)
         self._parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
-        bodies = [module for module in network.modules() if isinstance(module, Body)]
-        self._normalizers = SignalNormalizers(bodies, setup.reduce, setup.device)
+        encoders = [module for module in network.modules() if isinstance(module, ObservationEncoder)]
+        self._normalizers = SignalNormalizers(encoders, setup.reduce, setup.device)
         self._sums = torch.zeros(len(self.reported), dtype=torch.float64, device=setup.device)
         self._steps_reported = self.optimizer.steps
 

@@ -8,24 +8,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from learner.networks.body import Body
+from learner.networks.encoders import ObservationEncoder
 from learner.networks.normalizer import RunningMoments, batch_moments
 from learner.optimizers.reduce import Reduce
 
 
 class SignalNormalizers:
-    """The float64 statistics behind the normalizers of a signal's bodies, all of which see the same.
+    """The float64 statistics behind the normalizers of a signal's encoders, all of which see the same.
 
     Each minibatch that the signal learns from is added, before it is learned from.
 
     Args:
-        bodies: of the signal.
+        encoders: of the signal.
         reduce: merges the moments of several learners.
         device: where the networks are.
     """
 
-    def __init__(self, bodies: Sequence[Body], reduce: Reduce, device: torch.device) -> None:
-        self._encoders = [found for body in bodies for found in body.encoder.normalizing.items()]
+    def __init__(self, encoders: Sequence[ObservationEncoder], reduce: Reduce, device: torch.device) -> None:
+        self._encoders = [found for encoder in encoders for found in encoder.normalizing.items()]
         self._reduce = reduce
         self._moments = {index: RunningMoments(encoder.size, device) for index, encoder in self._encoders}
 

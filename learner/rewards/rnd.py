@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -49,7 +48,7 @@ class RNDReward(LearnedReward):
         setup: everything else.
     """
 
-    reported: ClassVar[tuple[str, ...]] = ("Losses/RND Loss",)
+    reported: tuple[str, ...] = ("Losses/RND Loss",)
     ignores_ends: bool = True
     network: RNDNetwork
 

@@ -15,6 +15,7 @@ from learner.exits import ExitCode, UserError
 from learner.optimizers.reduce import Reduce, SingleLearner
 from learner.rewards.curiosity import CuriosityReward
 from learner.rewards.extrinsic import ExtrinsicReward
+from learner.rewards.gail import GAILReward
 from learner.rewards.learned import SignalSetup
 from learner.rewards.rnd import RNDReward
 from learner.rewards.transitions import Transitions
@@ -22,6 +23,7 @@ from learner.settings.extensions import REWARD_SIGNALS, load
 from learner.settings.rewards import (
     CuriositySettings,
     ExtrinsicSettings,
+    GAILSettings,
     RewardSignals,
     RewardSignalSettings,
     RNDSettings,
@@ -117,6 +119,8 @@ def _build(name: str, settings: RewardSignalSettings, setup: SignalSetup) -> Rew
             return CuriosityReward(settings, setup)
         case RNDSettings():
             return RNDReward(settings, setup)
+        case GAILSettings():
+            return GAILReward(settings, setup)
         case _:
             if name not in RewardSignals.model_fields:
                 return _added(name, settings, setup)

@@ -1,0 +1,186 @@
+"""Adversarial imitation: what cannot be told from a demonstration is rewarded (Ho and Ermon 2016, arXiv:1606.03476).
+
+| symbol | shape | meaning |
+|---|---|---|
+| x | [B, inputs] | encoded observations; with `use_actions` the action (told_apart draws, one-hot choices) and the end |
+| l(x) | [B] | the discriminator's score; D(x) = sigmoid(l(x)) is how likely x was demonstrated |
+| z | [B, 128] | with `use_vail`, a draw from N(mu(x), sigma^2), through which the score sees x |
+
+The loss is binary cross entropy (demonstrated = 1) plus 10 times the mean of ``(|grad_x l| - 1)^2`` at random points
+between demonstrated and own steps (Gulrajani et al. 2017, arXiv:1704.00028; Kodali et al. 2017, arXiv:1705.07215). With
+`use_vail` (Peng et al. 2019, arXiv:1810.00821), plus ``beta * (KL - 0.5)``, where KL is how much z tells of x, in nats,
+and beta follows ``max(0, beta + 5e-4 * (KL - 0.5))``.
+
+Against ML-Agents: the penalty is on the score and on all of x, not on D and the first observation alone, whose raw
+pictures and category numbers have no points between them; KL has its factor 1/2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from learner.networks.dense import DenseLayers
+from learner.networks.encoders import ObservationEncoder
+from learner.networks.initializers import Initializer
+from learner.rewards.actions import ActionNumbers
+from learner.rewards.demonstrations import DemonstrationBuffer
+from learner.rewards.learned import LearnedReward, SignalSetup, without_memory
+from learner.rewards.transitions import Transitions
+from learner.settings.rewards import GAILSettings
+
+PENALTY = 10.0
+CERTAINTY = 1.0 - 1e-7
+"""What D is multiplied by in the reward, which is thus never infinite."""
+BOTTLENECK = 128
+INFORMATION_NATS = 0.5
+BETA_STEP = 5e-4
+_SMALL = 1e-7
+"""Keeps the gradient of a norm finite at 0."""
+
+
+class Discriminator(nn.Module):
+    """Tells demonstrated steps from others.
+
+    Args:
+        settings: of the signal.
+        setup: what is seen and done.
+    """
+
+    beta: Tensor
+
+    def __init__(self, settings: GAILSettings, setup: SignalSetup) -> None:
+        super().__init__()
+        network = without_memory(settings.network_settings)
+        initializer = Initializer(network.initialization, setup.generator)
+        self.encoder = ObservationEncoder(setup.spec.observations, network, initializer)
+        self._actions = ActionNumbers(setup.spec.action, setup.squash, setup.device) if settings.use_actions else None
+        inputs = self.encoder.size + (0 if self._actions is None else self._actions.size + 1)
+        units = network.hidden_units
+        self.layers = DenseLayers(inputs, units, network.num_layers, network.activation, initializer)
+        width = units if network.num_layers else inputs
+        self.mean = initializer.linear(width, BOTTLENECK, 0.1) if settings.use_vail else None
+        self.sigma = nn.Parameter(torch.ones(BOTTLENECK)) if settings.use_vail else None
+        self.score = initializer.linear(BOTTLENECK if settings.use_vail else width, 1, 0.2)
+        self.register_buffer("beta", torch.zeros(()))
+
+    def inputs(self, transitions: Transitions) -> Tensor:
+        """Computes x, ``[B, inputs]``."""
+        encoded: Tensor = self.encoder(list(transitions.observations))
+        if self._actions is None:
+            return encoded
+        action = self._actions.of(transitions.continuous, transitions.discrete)
+        return torch.cat((encoded, action, transitions.terminated.float().unsqueeze(1)), dim=1)
+
+    def scores(self, inputs: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """Computes l(x), ``[B]``, and mu(x), ``[B, 128]``, where there is one.
+
+        Args:
+            inputs: x.
+            noise: standard normal ``[B, 128]``; None leaves z at its mean.
+        """
+        hidden = self.layers(inputs)
+        if self.mean is None or self.sigma is None:
+            return self.score(hidden).squeeze(1), None
+        mean = self.mean(hidden)
+        z = mean if noise is None else mean + self.sigma * noise
+        return self.score(z).squeeze(1), mean
+
+    def divergence(self, mean: Tensor) -> Tensor:
+        """Computes KL(N(mu, sigma^2) || N(0, 1)) in nats, summed over z, mean over the rows of mu: a scalar."""
+        if self.sigma is None:
+            raise ValueError("only a bottleneck has a divergence")
+        variance = self.sigma.square()
+        return 0.5 * (mean.square().sum(1).mean() + (variance - 1.0 - (variance + _SMALL).log()).sum())
+
+
+class GAILReward(LearnedReward):
+    """Rewards steps that look demonstrated: ``-ln(1 - D(x) (1 - 1e-7))``, which is never negative.
+
+    So an episode that goes on is worth more than one that ends, which suits tasks of survival, and misleads where the
+    demonstrated ones end early: give those `use_actions`, whose x has the end, and mind the strength.
+
+    Args:
+        settings: of the signal.
+        setup: everything else.
+
+    Raises:
+        UserError: the demonstrations cannot be read, or are another behavior's.
+    """
+
+    network: Discriminator
+
+    def __init__(self, settings: GAILSettings, setup: SignalSetup) -> None:
+        self.reported = (
+            "Losses/GAIL Loss",
+            "Policy/GAIL Policy Estimate",
+            "Policy/GAIL Expert Estimate",
+            "Policy/GAIL Grad Mag Loss",
+            *(("Losses/GAIL KL Loss", "Policy/GAIL Beta") if settings.use_vail else ()),
+        )
+        setting = f"behaviors.{setup.spec.name}.reward_signals.gail.demo_path"
+        self._buffer = DemonstrationBuffer.load(
+            settings.demo_path, setup.spec, setup.device, setup.squash, setting=setting
+        )
+        super().__init__("gail", settings, Discriminator(settings, setup), setup)
+        self._random = torch.Generator(setup.device)
+        # From the generator of the initial weights, so that the run's seed decides here, too.
+        self._random.manual_seed(int(torch.randint(2**62, (), generator=setup.generator)))
+
+    def rewards(self, transitions: Transitions) -> Tensor:
+        """Computes rewards ``[B]``."""
+        scores, _ = self.network.scores(self.network.inputs(transitions))
+        return -torch.log1p(-torch.sigmoid(scores.double()) * CERTAINTY)
+
+    def loss(self, transitions: Transitions) -> tuple[Tensor, Sequence[Tensor]]:
+        """Computes the discriminator's loss on own steps and as many demonstrated ones, and what is reported."""
+        network = self.network
+        expert = self._buffer.drawn(len(transitions.reward), self._random)
+        own_inputs, expert_inputs = network.inputs(transitions), network.inputs(expert)
+        both = torch.cat((own_inputs, expert_inputs))
+        scores, means = network.scores(both, self._noise(both))
+        own, demonstrated = torch.chunk(scores, 2)
+        entropy = nn.functional.softplus(own).mean() + nn.functional.softplus(-demonstrated).mean()
+        penalty = self._penalty(own_inputs, expert_inputs)
+        loss = entropy + PENALTY * penalty
+        reported = [entropy, torch.sigmoid(own).mean(), torch.sigmoid(demonstrated).mean(), penalty]
+        if means is not None:
+            divergence, beta = network.divergence(means), network.beta.clone()
+            loss = loss + beta * (divergence - INFORMATION_NATS)
+            reported += [divergence, beta]
+            with torch.no_grad():
+                network.beta.add_(BETA_STEP * (divergence - INFORMATION_NATS)).clamp_(min=0.0)
+        return loss, reported
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what every learned signal has, and the random numbers; copies."""
+        random = {"device": self._random.device.type, "state": self._random.get_state()}
+        return {**super().state_dict(), "random": random}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over a saved state.
+
+        Raises:
+            KeyError, TypeError, ValueError, RuntimeError: it does not fit.
+        """
+        super().load_state_dict(state)
+        random = state["random"]
+        if random["device"] == self._random.device.type:  # another kind of device has another kind of generator
+            self._random.set_state(random["state"].cpu())
+
+    def _noise(self, inputs: Tensor) -> Tensor | None:
+        if self.network.sigma is None:
+            return None
+        return torch.randn((len(inputs), BOTTLENECK), generator=self._random, device=inputs.device)
+
+    def _penalty(self, own: Tensor, expert: Tensor) -> Tensor:
+        """Computes the mean of ``(|grad_x l| - 1)^2`` at points between own and demonstrated steps: a scalar."""
+        shares = torch.rand((len(own), 1), generator=self._random, device=own.device)
+        between = (shares * own.detach() + (1.0 - shares) * expert.detach()).requires_grad_()
+        scores, _ = self.network.scores(between, self._noise(between))
+        (gradient,) = torch.autograd.grad(scores.sum(), between, create_graph=True)
+        norm = (gradient.square().sum(1) + _SMALL).sqrt()
+        return (norm - 1.0).square().mean()

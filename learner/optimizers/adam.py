@@ -60,6 +60,8 @@ class FlatAdam:
         self._second = torch.zeros_like(self._vector)
         self._step = torch.zeros((), device=self._vector.device)
         self._norm: Tensor | None = None
+        self._sum: Tensor | None = None
+        self._summed = 0
         self.steps = 0
 
     @property
@@ -67,8 +69,28 @@ class FlatAdam:
         """All parameters as one vector ``[P]``; the network's are views of it."""
         return self._vector
 
+    def accumulate(self, weight: int) -> None:
+        """Puts aside what lies in the ``grad`` of the parameters: the next `step` takes the weighted mean of all such.
+
+        Args:
+            weight: over how many steps it is the mean.
+        """
+        if self._sum is None:
+            self._sum = torch.zeros_like(self._gradient)
+        self._sum.add_(self._gradient, alpha=weight)
+        self._summed += weight
+
+    def forget(self) -> None:
+        """Drops what was put aside."""
+        if self._sum is not None:
+            self._sum.zero_()
+        self._summed = 0
+
     def step(self) -> None:
-        """Descends once, along what lies in the ``grad`` of the parameters; under ``torch.no_grad``."""
+        """Descends once, along what lies in the ``grad`` of the parameters or was put aside; under ``torch.no_grad``."""
+        if self._sum is not None and self._summed:
+            torch.mul(self._sum, 1.0 / self._summed, out=self._gradient)
+            self.forget()
         self._reduce.gradients(self._gradient)
         if self._max_grad_norm is not None:
             self._norm = torch.linalg.vector_norm(self._gradient)

@@ -41,6 +41,11 @@ class HyperparameterSettings(SettingsModel):
         default="linear", description="linear to 1e-10 over max_steps, or constant"
     )
 
+    @property
+    def part_steps(self) -> int:
+        """Steps of a minibatch that are computed at once."""
+        return self.batch_size
+
 
 def _schedule_of_learning_rate(values: dict[str, object]) -> Schedule:
     """Copies the learning rate's schedule, whose default is the default of the others too."""
@@ -62,6 +67,23 @@ class ActorCriticHyperparameters(HyperparameterSettings):
         default="per_action", description="clip the ratio of each action factor (as ML-Agents) or of the whole action"
     )
     adam_epsilon: PositiveReal = Field(default=1e-8, description="Adam's epsilon")
+    gradient_accumulation: PositiveWhole = Field(
+        default=1, description="parts that a minibatch is computed in, one after another, where it does not fit at once"
+    )
+
+    @model_validator(mode="after")
+    def _parts_are_whole(self) -> Self:
+        if self.batch_size % self.gradient_accumulation:
+            raise invalid_as_told(
+                f"batch_size {self.batch_size} cannot be divided into gradient_accumulation "
+                f"{self.gradient_accumulation} equal parts: change the one or the other"
+            )
+        return self
+
+    @property
+    def part_steps(self) -> int:
+        """Steps of a minibatch that are computed at once."""
+        return self.batch_size // self.gradient_accumulation
 
 
 class OnPolicyHyperparameters(ActorCriticHyperparameters):
@@ -144,6 +166,13 @@ class SACHyperparameters(HyperparameterSettings):
     reward_signal_steps_per_update: PositiveReal = Field(
         default_factory=_steps_per_update, description="steps for each update of the reward signals"
     )
+    max_update_debt: NonNegativeWhole | None = Field(
+        default=None, description="updates that may be owed when more steps are taken in; null: those of one chunk"
+    )
+    max_grad_norm: PositiveReal | None = Field(
+        default=None, description="largest norm of a gradient, of policy and critics each; null does not clip"
+    )
+    adam_epsilon: PositiveReal = Field(default=1e-8, description="Adam's epsilon")
 
 
 HYPERPARAMETERS: Mapping[str, type[HyperparameterSettings]] = MappingProxyType(

@@ -141,10 +141,12 @@ class TrainerSettings(SettingsModel):
 
     @model_validator(mode="after")
     def _sequence_fits_batch(self) -> Self:
-        memory = self.network_settings.memory
-        if memory is not None and memory.sequence_length > self.hyperparameters.batch_size:
+        memory, hyper = self.network_settings.memory, self.hyperparameters
+        if memory is not None and memory.sequence_length > hyper.part_steps:
+            parts = hyper.batch_size // hyper.part_steps
             raise invalid_as_told(
                 f"network_settings.memory.sequence_length is {memory.sequence_length}, more than "
-                f"hyperparameters.batch_size {self.hyperparameters.batch_size}: lower the one or raise the other"
+                f"hyperparameters.batch_size {hyper.batch_size}{f' in {parts} parts' if parts > 1 else ''}: lower the "
+                "one or raise the other"
             )
         return self

@@ -24,12 +24,14 @@ class EpochSums(NamedTuple):
     """What the epochs leave behind, on the device.
 
     Attributes:
-        losses: ``[3]``, sums over the minibatches of policy loss, value loss and entropy.
-        last: of the last minibatch.
+        losses: ``[3]``, sums over all that was drawn of policy loss, value loss and entropy.
+        last: of the last minibatch, or of its last part.
+        drawn: how many minibatches, or parts of such.
     """
 
     losses: Tensor
     last: Diagnostics
+    drawn: int
 
 
 @torch.no_grad()
@@ -43,6 +45,7 @@ def run_epochs(
     observations: tuple[str, ...],
     coefficients: Coefficients,
     epochs: int,
+    parts: int = 1,
     after_minibatch: Callable[[Mapping[str, Tensor]], None] | None = None,
 ) -> EpochSums:
     """Descends a loss over shuffled minibatches.
@@ -56,11 +59,15 @@ def run_epochs(
         observations: names of the observation columns.
         coefficients: weights of the loss.
         epochs: passes over the steps, at least one.
-        after_minibatch: learns from the columns of each minibatch, too; it may use autograd.
+        parts: how many of what is drawn make one minibatch, whose gradient is the mean over all its steps. Parts that
+            make no whole minibatch are left out, unless there is no whole one.
+        after_minibatch: learns from the columns of each part, too; it may use autograd.
     """
     branches = network.policy.spec.action.discrete_branches
     losses: Tensor | None = None
+    all_drawn = 0
     for _ in range(epochs):
+        drawn, taken = 0, optimizer.steps
         for columns, sequences in _drawn(minibatches, experience):
             seen = [columns[name] for name in observations]
             output, values, record = network.record(seen, columns.get(ACTION_MASK), sequences)
@@ -68,12 +75,20 @@ def run_epochs(
             network.backward(record, gradients)
             terms = torch.stack(diagnostics[:3])
             losses = terms if losses is None else losses.add_(terms)
-            optimizer.step()
+            drawn += 1
+            if parts > 1:
+                optimizer.accumulate(columns[LOG_PROB].shape[0])
+            if drawn % parts == 0:
+                optimizer.step()
             if after_minibatch is not None:
                 after_minibatch(columns)
+        if optimizer.steps == taken:
+            optimizer.step()
+        optimizer.forget()
+        all_drawn += drawn
     if losses is None:
         raise ValueError(f"an update needs at least one epoch, got {epochs}")
-    return EpochSums(losses, diagnostics)
+    return EpochSums(losses, diagnostics, all_drawn)
 
 
 def _drawn(

@@ -32,6 +32,7 @@ from learner.trainers.actor_critic.agreement import Agreement, compare
 from learner.trainers.actor_critic.epochs import EpochSums, run_epochs
 from learner.trainers.actor_critic.experience import Experience, ExperienceMaker, Recorded, TargetRule
 from learner.trainers.actor_critic.loss import Coefficients, Loss
+from learner.trainers.cloning import build_cloning
 from learner.trainers.context import TrainerContext
 from learner.trainers.normalization import ObservationStatistics
 from learner.trainers.on_policy import OnPolicyTrainer
@@ -127,9 +128,9 @@ class ActorCriticTrainer(OnPolicyTrainer):
         self.statistics = ObservationStatistics(self.network, context.behavior.spec, context.reduce, context.device)
         stride = context.behavior.memory_stride
         self._minibatches = (
-            SequenceMinibatches(hyper.batch_size, stride, self._shuffle)
+            SequenceMinibatches(hyper.part_steps, stride, self._shuffle)
             if self.network.memory_size
-            else Minibatches(hyper.batch_size, self._shuffle)
+            else Minibatches(hyper.part_steps, self._shuffle)
         )
         bounds = torch.tensor(context.metrics.lag_bounds, dtype=torch.float64, device=context.device)
         self._lag_bounds = bounds.unsqueeze(1)
@@ -144,6 +145,7 @@ class ActorCriticTrainer(OnPolicyTrainer):
             normalizes=self.normalizes_advantages,
             memory_stride=stride,
         )
+        self.cloning = build_cloning(context, self.policy)
 
     def _update_policy(self) -> int:
         """Trains on the taken segments; returns the gradient steps, or 0 if the result was not finite.
@@ -165,6 +167,7 @@ class ActorCriticTrainer(OnPolicyTrainer):
             )
             before, statistics_before = self.optimizer.snapshot(), self.statistics.state_dict()
             signals_before = self.signals.state_dict()
+            cloning_before = self.cloning.state_dict() if self.cloning is not None else {}
             self.statistics.merge(self.statistics.moments(storage, plan.step_rows))
             self.statistics.publish()
             experience = self._maker.make(plan, storage, recorded)
@@ -179,14 +182,19 @@ class ActorCriticTrainer(OnPolicyTrainer):
                 observations=self._maker.observations,
                 coefficients=coefficients,
                 epochs=self.hyperparameters.num_epoch,
+                parts=self.hyperparameters.gradient_accumulation,
                 after_minibatch=self._update_signals if self.signals.learns else None,
             )
             taken = self.optimizer.steps - before.steps
+            if self.cloning is not None:
+                self.cloning.update(self.get_step)
             lags = self._report_agreement(recorded, agreement, plan)
-            is_finite = self._report(experience, sums, taken, coefficients)
+            is_finite = self._report(experience, sums, coefficients)
         if not is_finite:
             self.optimizer.restore(before)
             self.signals.load_state_dict(signals_before)
+            if self.cloning is not None:
+                self.cloning.load_state_dict(cloning_before)
             self.statistics.load_state_dict(statistics_before)
             self.statistics.publish()
             self._forget()
@@ -209,7 +217,8 @@ class ActorCriticTrainer(OnPolicyTrainer):
 
     def _report_signals(self, ended_episodes: int) -> None:
         """Reports what signals that learn say themselves, and what episodes bring of each; `tally` has the extrinsic."""
-        for name, value in self.signals.statistics().items():
+        cloned = {} if self.cloning is None else self.cloning.statistics()
+        for name, value in {**self.signals.statistics(), **cloned}.items():
             self.stats_reporter.add_stat(name, value)
         for name, episode in self._episode_rewards.add(self.collected_rewards, ended_episodes).items():
             self.context.metrics.show_signal(name, episode)
@@ -271,13 +280,13 @@ class ActorCriticTrainer(OnPolicyTrainer):
             )
         return counts
 
-    def _report(self, experience: Experience, sums: EpochSums, minibatches: int, coefficients: Coefficients) -> bool:
+    def _report(self, experience: Experience, sums: EpochSums, coefficients: Coefficients) -> bool:
         """Reads the statistics from the device; returns whether losses and parameters are finite."""
         ratio = sums.last.log_ratio
         scalars = torch.stack(
             [
-                (self.optimizer.is_finite() & self.signals.is_finite() & sums.losses.isfinite().all()).double(),
-                *(sums.losses.double() / minibatches),
+                (self._learned_is_finite() & sums.losses.isfinite().all()).double(),
+                *(sums.losses.double() / sums.drawn),
                 (ratio.exp() - 1.0 - ratio).double().mean(),
                 coefficients.is_limited(ratio.exp()).double().mean(),
                 self.optimizer.gradient_norm().double(),
@@ -313,6 +322,11 @@ class ActorCriticTrainer(OnPolicyTrainer):
             self.collected_rewards[name] = signals[len(self.signals) + index]
         return True
 
+    def _learned_is_finite(self) -> Tensor:
+        """Returns a scalar bool on the device: whether all that learns is finite."""
+        found = self.optimizer.is_finite() & self.signals.is_finite()
+        return found if self.cloning is None else found & self.cloning.is_finite()
+
     def _publish_statistics(self) -> None:
         """Puts running statistics of the observations into actor and critic."""
         self.statistics.publish()
@@ -324,6 +338,7 @@ class ActorCriticTrainer(OnPolicyTrainer):
             "optimizer": self.optimizer.state_dict(),
             "statistics": self.statistics.state_dict(),
             "signals": self.signals.state_dict(),
+            "cloning": {} if self.cloning is None else self.cloning.state_dict(),
             "shuffle": {"device": self._shuffle.device.type, "state": self._shuffle.get_state()},
         }
 
@@ -338,6 +353,8 @@ class ActorCriticTrainer(OnPolicyTrainer):
         self.optimizer.load_state_dict(state["optimizer"])
         self.statistics.load_state_dict(state["statistics"])
         self.signals.load_state_dict(state["signals"])
+        if self.cloning is not None and state.get("cloning"):  # absent where it is asked for from now on
+            self.cloning.load_state_dict(state["cloning"])
         self._forget()
         shuffle = state["shuffle"]
         if shuffle["device"] == self._shuffle.device.type:  # another kind of device has another kind of generator

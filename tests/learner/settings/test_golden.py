@@ -17,7 +17,7 @@ from learner.settings.load import load_run_options
 from learner.settings.resolved import resolved_mlagents_json
 
 FOLDER = Path(__file__).parent / "golden"
-OWN_KEYS = {"rollcast", "activation", "initialization", "max_grad_norm", "ratio", "adam_epsilon"}
+OWN_KEYS = {"rollcast", "activation", "initialization", "max_grad_norm", "ratio", "adam_epsilon", "gradient_accumulation"}
 
 
 def without_own_keys(value: Any) -> Any:

@@ -55,6 +55,7 @@ BALL = {
         "max_grad_norm": None,
         "ratio": "per_action",
         "adam_epsilon": 1e-8,
+        "gradient_accumulation": 1,
     },
     "network_settings": {
         **NETWORK,

@@ -1,42 +1,126 @@
-"""The learner's formulas in torch and the actor's in numpy give the same numbers."""
+"""The learner's formulas in torch and the actor's in numpy give the same numbers: log-probability, entropy, masks."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from actor_client.policy.distributions import Categorical, draw_gaussian, gaussian_log_prob
+from actor_client.policy.distributions import Categorical, draw_gaussian, gaussian_log_prob, tanh_gaussian_log_prob
 from learner.networks import distributions as learners
+from learner.networks.heads import CategoricalHead
+from learner.networks.initializers import Initializer
+
+SEEDS = st.integers(0, 2**32 - 1)
+BRANCHES = st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple)
+
+
+def tensors(*arrays: NDArray[np.float32]) -> list[torch.Tensor]:
+    """The same numbers in torch."""
+    return [torch.from_numpy(array) for array in arrays]
 
 
 @settings(max_examples=50, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1))
+@given(seed=SEEDS)
 def test_gaussians_agree(seed: int) -> None:
-    """Log-probabilities of recorded draws agree to float32 rounding."""
+    """Log-probabilities of recorded draws agree to float32 rounding, squashed or not."""
     random = np.random.default_rng(seed)
     mean, log_std, noise = (random.normal(size=(8, 3)).astype(np.float32) for _ in range(3))
     raw = draw_gaussian(mean, log_std, noise)
 
-    expected = learners.gaussian_log_prob(*(torch.from_numpy(part) for part in (mean, log_std, raw)))
-
+    expected = learners.gaussian_log_prob(*tensors(mean, log_std, raw))
     np.testing.assert_allclose(gaussian_log_prob(raw, mean, log_std), expected.numpy(), rtol=1e-5, atol=1e-5)
+
+    expected = learners.tanh_gaussian_log_prob(*tensors(mean, log_std, raw))
+    np.testing.assert_allclose(tanh_gaussian_log_prob(raw, mean, log_std), expected.numpy(), rtol=1e-5, atol=1e-4)
 
 
 @settings(max_examples=50, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1))
-def test_categoricals_agree(seed: int) -> None:
-    """Log-probabilities of recorded choices agree to float32 rounding, whichever side normalizes."""
+@given(seed=SEEDS)
+def test_the_entropy_of_gaussians_is_that_of_the_draws(seed: int) -> None:
+    """The learner's entropy is the mean of what actors record, negated.
+
+    The log-density is a polynomial of degree 2 in the noise, whose mean three nodes of Gauss and Hermite give exactly.
+    """
     random = np.random.default_rng(seed)
-    branches = (3, 2, 4)
-    logits = random.normal(size=(8, 9)).astype(np.float32)
-    gumbel = random.gumbel(size=(8, 9)).astype(np.float32)
-    choices, log_prob = Categorical(branches, normalized=False).choose(logits, None, gumbel)
+    mean, log_std = (random.normal(size=(8, 3)).astype(np.float32) for _ in range(2))
+    nodes, weights = np.polynomial.hermite_e.hermegauss(3)
 
-    parts = torch.tensor_split(torch.from_numpy(logits), [3, 5], dim=1)
-    normalized = torch.cat([part.log_softmax(1) for part in parts], 1)
+    total = np.zeros((8, 3))
+    for node, weight in zip(nodes, weights / weights.sum(), strict=True):
+        raw = draw_gaussian(mean, log_std, np.full((8, 3), node, np.float32))
+        total -= weight * gaussian_log_prob(raw, mean, log_std)
+
+    np.testing.assert_allclose(
+        total, learners.gaussian_entropy(torch.from_numpy(log_std)).numpy(), rtol=1e-4, atol=1e-4
+    )
+
+
+class Scored(NamedTuple):
+    """Scores of a head, what is allowed, and what the head makes of both."""
+
+    scores: NDArray[np.float32]
+    masks: NDArray[np.uint8] | None
+    logits: torch.Tensor
+
+
+def scored(branches: tuple[int, ...], seed: int, *, masked: bool) -> Scored:
+    """Draws scores, and masks that leave each branch a choice; the learner's head normalizes what is allowed."""
+    random = np.random.default_rng(seed)
+    size = sum(branches)
+    scores = random.normal(scale=3, size=(8, size)).astype(np.float32)
+    masks = None
+    if masked:
+        masks = (random.random((8, size)) < 0.4).astype(np.uint8)
+        masks[:, learners.branch_offsets(branches).numpy()] = 1
+    head = CategoricalHead(size, branches, Initializer("kaiming"))
+    with torch.no_grad():
+        head.logits.weight.copy_(torch.eye(size))
+        logits = head(torch.from_numpy(scores), None if masks is None else torch.from_numpy(masks))
+    return Scored(scores, masks, logits)
+
+
+@settings(max_examples=50, deadline=None)
+@given(branches=BRANCHES, seed=SEEDS, masked=st.booleans())
+def test_categoricals_agree(branches: tuple[int, ...], seed: int, masked: bool) -> None:
+    """Log-probabilities of recorded choices agree to float32 rounding, with any mask, whichever side normalizes."""
+    scores, masks, logits = scored(branches, seed, masked=masked)
+    gumbel = np.random.default_rng(seed + 1).gumbel(size=scores.shape).astype(np.float32)
+
+    choices, log_prob = Categorical(branches, normalized=False).choose(scores, masks, gumbel)
+    again, short = Categorical(branches, normalized=True).choose(logits.numpy(), masks, gumbel)
+
     columns = torch.from_numpy(choices).to(torch.int64) + learners.branch_offsets(branches)
-    expected = learners.categorical_log_prob(normalized, columns)
-
+    expected = learners.categorical_log_prob(logits, columns)
     np.testing.assert_allclose(log_prob, expected.numpy(), rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(choices, again)
+    np.testing.assert_allclose(short, expected.numpy(), rtol=1e-5, atol=1e-5)
+
+
+@settings(max_examples=50, deadline=None)
+@given(branches=BRANCHES, seed=SEEDS, masked=st.booleans())
+def test_the_entropy_of_categoricals_is_that_of_the_choices(branches: tuple[int, ...], seed: int, masked: bool) -> None:
+    """Summed over every choice that actors can make, with the log-probability they would record; none is lost or made.
+
+    A choice is forced by noise that outweighs every score; what is forbidden is not taken even then.
+    """
+    scores, masks, logits = scored(branches, seed, masked=masked)
+    categorical = Categorical(branches, normalized=False)
+    entropy, mass = np.zeros((8, len(branches))), np.zeros((8, len(branches)))
+    for place in range(max(branches)):
+        gumbel = np.zeros_like(scores)
+        wanted = np.minimum(place, np.array(branches) - 1)
+        gumbel[:, learners.branch_offsets(branches).numpy() + wanted] = 1e6
+        choices, log_prob = categorical.choose(scores, masks, gumbel)
+        taken = choices == place
+        probability = np.exp(log_prob.astype(np.float64)) * taken
+        entropy -= probability * log_prob
+        mass += probability
+
+    expected = learners.categorical_entropy(logits, logits.exp(), branches)
+    np.testing.assert_allclose(mass, 1.0, rtol=1e-5)
+    np.testing.assert_allclose(entropy, expected.numpy(), rtol=1e-4, atol=1e-4)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
@@ -20,7 +19,6 @@ from learner.beginning import (
     Configuration,
     choose_device,
     choose_seed,
-    gpu_memory,
     make_metrics,
     with_port,
 )
@@ -35,29 +33,29 @@ from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.ledger import Ledger
 from learner.ingest.sessions import SessionTable
 from learner.lockstep.barrier import make_lockstep
+from learner.measuring import Measuring
 from learner.observe import logs
 from learner.observe.address import BoundAddresses, remove_addresses, write_addresses
 from learner.observe.display import Display, open_display
 from learner.observe.logfile import LogFile
-from learner.observe.view import RunState, RunView, Verdict
+from learner.observe.view import RunState, RunView
 from learner.operator_signals import OperatorSignals
 from learner.picture import Picture
 from learner.preflight import check_supported
 from learner.publish.store import PolicyStore
 from learner.record import RunRecord
 from learner.recovery import CheckpointKeeper, Kept
-from learner.scrape import Scrape, ScrapeSources
 from learner.service.run_info import RunInfo
 from learner.service.server import LearnerServer, require_free
 from learner.settings import LoadedRun
 from learner.shares import bottleneck_meter
+from learner.site import SiteParts, make_site
 from learner.status_site import StatusSite, check_http, http_address_is_default
 from learner.stopping import Stop, Stopping
 from learner.teaching import Teacher, make_lessons
 from learner.trainers.loop import TrainerLoop
 from learner.training import TrainerFactory
 from learner.turns import BetweenTurns
-from learner.web_hooks import RunHooks, Sources
 from learner.writers import writers_of
 
 log = structlog.get_logger(__name__)
@@ -148,6 +146,15 @@ class Learner:
         self._keeper = self._make_keeper(checkpoints, state)
         if state is None:
             configuration.keep()
+        self._measuring = Measuring(
+            service,
+            checkpoints,
+            self._sessions,
+            self._store,
+            lessons=self._lessons,
+            metrics=self._metrics,
+            record=self._record,
+        )
         self._teacher = Teacher(self._lessons, self._keeper, self._lockstep)
         self._factory = TrainerFactory(
             options,
@@ -161,6 +168,7 @@ class Learner:
             metrics=self._metrics,
             writers=writers_of(loaded, folder),
             lessons=self._lessons,
+            measuring=self._measuring,
         )
         turns = BetweenTurns(
             self._teacher,
@@ -168,6 +176,7 @@ class Learner:
             self._record,
             self._keeper,
             self._stopping,
+            measuring=self._measuring,
             configuration=configuration,
             lockstep=self._lockstep,
         )
@@ -196,6 +205,7 @@ class Learner:
             await server.start()
             self._control.attach(server)
             self._teacher.attach(server.set_assignment)
+            self._measuring.attach(server)
             if self._lockstep is not None:
                 self._lockstep.attach(server.set_assignment, server.set_hold)
             try:
@@ -242,6 +252,7 @@ class Learner:
             on_not_saved=self._record.note_not_saved,
             metrics=self._metrics.checkpoints,
             lessons=self._lessons,
+            resume_checkpoint=self._service.resume_checkpoint,
             lockstep=self._lockstep,
         )
         if state is not None:
@@ -272,36 +283,21 @@ class Learner:
         )
 
     def _make_site(self, server: LearnerServer) -> StatusSite:
-        sources = Sources(
-            metrics=self._metrics.exposition,
-            is_serving=lambda: server.is_serving,
-            verdict=lambda: self._picture.verdict,
-            last_update=self._metrics.last_update,
-        )
-        self._metrics.watch(self._scrape(server, sources.verdict).snapshot)
-        hooks = RunHooks(
-            self._control,
-            self._behaviors,
-            self._sessions,
-            sources,
-            history=self._picture.history,
-            version=version("rollcast"),
-        )
-        return StatusSite(self._service, self._folder.path, hooks, falls_back=self._http_falls_back)
-
-    def _scrape(self, server: LearnerServer, verdict: Callable[[], Verdict]) -> Scrape:
-        sources = ScrapeSources(
-            view=self.view,
+        parts = SiteParts(
+            service=self._service,
+            folder=self._folder.path,
+            control=self._control,
             behaviors=self._behaviors,
             sessions=self._sessions,
             store=self._store,
-            server=server,
+            picture=self._picture,
+            metrics=self._metrics,
             trainers=lambda: self._trainers.trainers,
-            verdict=verdict,
-            checkpoint_seconds=self._service.checkpoint_seconds,
-            gpu=gpu_memory(self._device),
+            view=self.view,
+            device=self._device,
+            falls_back=self._http_falls_back,
         )
-        return Scrape(sources)
+        return make_site(parts, server)
 
     def _announce(self, server: LearnerServer, site: StatusSite) -> None:
         self._address = with_port(self._service.address, server.port)
@@ -366,7 +362,10 @@ class Learner:
         trainers = self._trainers.trainers
         if not has_ended:
             log.error("update_not_over", waited_seconds=_JOIN_SECONDS, action="the last run state stays as it is")
-        kept = self._keeper.finish(trainers) if has_ended and stop.error is None else Kept({}, is_complete=has_ended)
+        kept = Kept({}, is_complete=has_ended)
+        if has_ended and stop.error is None:
+            self._measuring.finish(trainers)
+            kept = self._keeper.finish(trainers)
         self._factory.close(trainers)
         if isinstance(stop.error, UserError) and stop.error.exit_code is ExitCode.BAD_CHECKPOINT:
             raise stop.error  # nothing was trained: the summary of the start before stays

@@ -22,6 +22,7 @@ from learner.callbacks.base import (
 from learner.callbacks.loading import load_callbacks, start_callbacks
 from learner.callbacks.runner import CallbackRunner
 from learner.checkpoints.runfolder import RunFolder
+from learner.evaluation.results import EvaluationResult
 from learner.files import WriteFailed
 from learner.ingest.session import Session
 from learner.observe.journal import Journal
@@ -176,6 +177,10 @@ class RunRecord:
     def note_spoiled(self, reason: str) -> None:
         """Notes why a run in lock-step is not reproducible any more; from any thread."""
         self._journal.note("not_reproducible", reason=reason)
+
+    def note_evaluation(self, result: EvaluationResult) -> None:
+        """Notes what an evaluation came to."""
+        self._journal.note("evaluation", **result.document())
 
     def end(self, reason: str, error: str = "", *, is_complete: bool = True) -> None:
         """Notes the end of the run, and waits for the callbacks to hear of it.

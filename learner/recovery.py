@@ -16,6 +16,7 @@ import structlog
 from google.protobuf.message import DecodeError
 from rollcast.errors import WireError
 
+from learner.checkpoints.choice import LAST, load_chosen
 from learner.checkpoints.documents import CheckpointFailed
 from learner.checkpoints.schedule import RecoverySchedule
 from learner.checkpoints.store import CheckpointStore, RunState
@@ -67,6 +68,7 @@ class CheckpointKeeper:
         on_saved: told of each checkpoint on the disk: behavior (empty for the run state), step, file.
         on_not_saved: told why one is not.
         lessons: what the environments are set to.
+        resume_checkpoint: what trainers go on from where the run is resumed; ``last`` is the run state.
         lockstep: what decides in lock-step when a run state may be written; None for runs that are not.
     """
 
@@ -85,9 +87,11 @@ class CheckpointKeeper:
         on_saved: Callable[[str, int, Path], None] | None = None,
         on_not_saved: Callable[[str], None] | None = None,
         lessons: Lessons | None = None,
+        resume_checkpoint: str = LAST,
         lockstep: Lockstep | None = None,
     ) -> None:
         self.store = store
+        self._resume_checkpoint = resume_checkpoint
         self._lockstep = lockstep
         self._lessons = lessons or no_lessons()
         self._metrics = metrics
@@ -163,7 +167,11 @@ class CheckpointKeeper:
         """
         name = trainer.brain_name
         saved = self._trainer_states.get(name)
-        if saved is not None:
+        if saved is not None and self._resume_checkpoint != LAST:
+            chosen = load_chosen(self.store.folder.path, name, self._resume_checkpoint, self.store.status)
+            trainer.load_state_dict(chosen.state)
+            log.info("resumed_from", behavior=name, checkpoint=self._resume_checkpoint, step=chosen.step)
+        elif saved is not None:
             trainer.load_state_dict(saved)
         else:
             initial = self.store.load_initial(name, trainer.trainer_settings.init_path)

@@ -9,8 +9,10 @@ import torch
 
 from learner.checkpoints.runfolder import RunFolder
 from learner.curriculum.lessons import Lessons
+from learner.evaluation.sink import NoEvaluation
 from learner.ingest.behaviors import Behavior
 from learner.ingest.ledger import Ledger
+from learner.measuring import Measuring
 from learner.observe.metrics import LearnerMetrics
 from learner.observe.stats import StatsReporter, StatsWriter
 from learner.observe.tensorboard import HYPERPARAMETERS, settings_table
@@ -40,6 +42,8 @@ class TrainerFactory:
         device: where networks and rings are.
         metrics: where the trainers count.
         lessons: what the environments are set to.
+        measuring: evaluates, and keeps the best; None for neither.
+        is_training: False for inference: nothing is learned, and nothing saved.
     """
 
     def __init__(
@@ -56,8 +60,12 @@ class TrainerFactory:
         metrics: LearnerMetrics,
         writers: Sequence[StatsWriter],
         lessons: Lessons,
+        measuring: Measuring | None = None,
+        is_training: bool = True,
     ) -> None:
         self._lessons = lessons
+        self._measuring = measuring
+        self._is_training = is_training
         self._metrics = metrics
         self._options = options
         self._ledger = ledger
@@ -93,12 +101,16 @@ class TrainerFactory:
             seed=self._seed_of(behavior),
             device=self._device,
             service=self._options.rollcast,
-            saver=self._keeper,
+            is_training=self._is_training,
+            saver=self._keeper if self._is_training else None,
+            evaluations=self._measuring or NoEvaluation(),
             metrics=self._metrics.behavior(behavior.name),
             lessons=self._lessons,
         )
         trainer = registry.build(context)
         self._keeper.begin(trainer)
+        if self._measuring is not None:
+            self._measuring.begin(trainer)
         if self._is_resumed and trainer.get_step:
             stats.restart(trainer.get_step)
         stats.write_text(HYPERPARAMETERS, settings_table(behavior.settings.model_dump(mode="json")), trainer.get_step)

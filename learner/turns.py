@@ -7,6 +7,7 @@ import structlog
 from learner.beginning import Configuration
 from learner.exits import UserError
 from learner.lockstep.barrier import Lockstep
+from learner.measuring import Measuring
 from learner.picture import Picture
 from learner.record import RunRecord
 from learner.recovery import CheckpointKeeper
@@ -27,6 +28,7 @@ class BetweenTurns:
         record: keeps it.
         keeper: saves the run.
         stopping: told when the target is reached.
+        measuring: evaluates, and keeps the best.
         configuration: the settings, kept once the trainers took over a saved state.
         lockstep: leads the rounds; None for runs that are not in lock-step.
     """
@@ -39,6 +41,7 @@ class BetweenTurns:
         keeper: CheckpointKeeper,
         stopping: Stopping,
         *,
+        measuring: Measuring,
         configuration: Configuration,
         lockstep: Lockstep | None = None,
     ) -> None:
@@ -47,6 +50,7 @@ class BetweenTurns:
         self._record = record
         self._keeper = keeper
         self._stopping = stopping
+        self._measuring = measuring
         self._configuration = configuration
         self._lockstep = lockstep
 
@@ -71,6 +75,7 @@ class BetweenTurns:
         at_target = [self._picture.note_trainer(each.context.behavior, news[name]) for name, each in trainers.items()]
         for name, each in trainers.items():
             self._record.note_turn(name, news[name], each.reward_buffer)
+        self._measuring.after_turn(trainers)
         if any(at_target):
             # Now, and not when the event loop hears of it: the mean return shall be that of this moment.
             loop.stop()

@@ -65,6 +65,40 @@ class CheckpointEntry:
         return cls(steps, file_path, reward, float(created), tuple(str(other) for other in others))
 
 
+@dataclass(frozen=True, slots=True)
+class BestEntry:
+    """The best checkpoint of a behavior.
+
+    Attributes:
+        entry: as checkpoints are listed; its reward is what it was chosen by.
+        measure: ``evaluation`` (mean return of one) or ``training`` (mean return of the newest training episodes).
+        revision: of the lessons it was measured under: returns of another lesson compare with nothing.
+    """
+
+    entry: CheckpointEntry
+    measure: str
+    revision: int
+
+    def is_beaten_by(self, reward: float, measure: str, revision: int) -> bool:
+        """Whether another measurement takes its place: it is better, or of another kind or a later lesson."""
+        if (measure, revision) != (self.measure, self.revision):
+            return True
+        return self.entry.reward is None or reward > self.entry.reward
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the entry as it is listed."""
+        return {**self.entry.to_json(), "measure": self.measure, "lesson_revision": self.revision}
+
+    @classmethod
+    def from_json(cls, value: object) -> Self | None:
+        """Returns the entry, or None if that is not one."""
+        entry = CheckpointEntry.from_json(value)
+        if entry is None or not isinstance(value, Mapping):
+            return None
+        measure, revision = value.get("measure"), value.get("lesson_revision")
+        return cls(entry, measure, revision) if isinstance(measure, str) and type(revision) is int else None
+
+
 class TrainingStatus:
     """The status file of a run, in memory.
 
@@ -103,6 +137,14 @@ class TrainingStatus:
     def set_final(self, behavior: str, entry: CheckpointEntry) -> None:
         """Sets the checkpoint that the run ended with."""
         self._section(behavior)["final_checkpoint"] = entry.to_json()
+
+    def set_best(self, behavior: str, best: BestEntry) -> None:
+        """Sets the best checkpoint of a behavior."""
+        self._section(behavior)["best_checkpoint"] = best.to_json()
+
+    def best(self, behavior: str) -> BestEntry | None:
+        """Returns the best checkpoint of a behavior; None before there is one."""
+        return BestEntry.from_json(self._sections.get(behavior, {}).get("best_checkpoint"))
 
     def set_elo(self, behavior: str, elo: float) -> None:
         """Sets the self-play rating of a behavior."""

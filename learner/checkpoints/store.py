@@ -16,6 +16,7 @@ from typing import Any
 
 import structlog
 
+from learner.checkpoints.choice import BEHAVIOR_KIND, BEST_FILE, BEST_MODEL, BehaviorCheckpoint, read_behavior
 from learner.checkpoints.documents import (
     BadCheckpoint,
     encode_document,
@@ -24,12 +25,11 @@ from learner.checkpoints.documents import (
 )
 from learner.checkpoints.names import safe_name
 from learner.checkpoints.runfolder import RunFolder
-from learner.checkpoints.status import CheckpointEntry, TrainingStatus
+from learner.checkpoints.status import BestEntry, CheckpointEntry, TrainingStatus
 from learner.exits import ExitCode, UserError
 from learner.files import read_regular, write_file
 
 _RUN_STATE_KIND = "run_state"
-_BEHAVIOR_KIND = "behavior"
 _MAX_MODEL_BYTES = 2**31
 """An ONNX file is one protobuf message, and those end there."""
 
@@ -60,19 +60,17 @@ class RunState:
 _RUN_STATE_PARTS = ("ledger", "sessions", "behaviors_table", "trainers", "extra")
 
 
-@dataclass(frozen=True, slots=True)
-class BehaviorCheckpoint:
-    """One behavior at one step.
+Export = Callable[[Path], object]
+"""Writes a model to a path."""
 
-    Attributes:
-        behavior: its name.
-        step: trainer steps.
-        state: what the trainer's ``state_dict`` returned.
+
+def encode_behavior(behavior: str, step: int, state: Mapping[str, Any]) -> bytes:
+    """Makes the bytes of a behavior checkpoint.
+
+    Raises:
+        TypeError: something in the state cannot be saved.
     """
-
-    behavior: str
-    step: int
-    state: Mapping[str, Any]
+    return encode_document(BEHAVIOR_KIND, {"behavior": behavior, "step": step, "state": state})
 
 
 class CheckpointStore:
@@ -157,7 +155,7 @@ class CheckpointStore:
             CheckpointFailed: a file cannot be written; older checkpoints are intact.
             TypeError: something in the state cannot be saved.
         """
-        data = encode_document(_BEHAVIOR_KIND, {"behavior": behavior, "step": step, "state": state})
+        data = encode_behavior(behavior, step, state)
         with saving(self.folder.path):
             path, model = (self.folder.checkpoint(behavior, step, suffix) for suffix in (".pt", ".onnx"))
             write_file(path, data)
@@ -169,6 +167,35 @@ class CheckpointStore:
         entry = CheckpointEntry(step, files[0], reward, self._wall_clock(), tuple(files[1:]))
         self._saved_here[behavior] = entry
         self._list(behavior, entry, keep_checkpoints)
+        return path
+
+    def save_best(
+        self, behavior: str, data: bytes, *, step: int, reward: float, measure: str, revision: int, export: Export
+    ) -> Path:
+        """Writes ``<Behavior>/best.pt``, the model beside it, and the status. Retention leaves them alone.
+
+        Args:
+            behavior: its name.
+            data: from `encode_behavior`.
+            step: trainer steps.
+            reward: what it was chosen by.
+            measure: see `BestEntry`.
+            revision: see `BestEntry`.
+            export: writes the model to the path it is given.
+
+        Raises:
+            CheckpointFailed: it cannot be written; the one before it is intact.
+        """
+        folder = self.folder.behavior(behavior)
+        path, model = folder / BEST_FILE, folder / BEST_MODEL
+        with saving(path):
+            write_file(path, data)
+            model.unlink(missing_ok=True)
+        _export(export, model)
+        files = [str(file) for file in (model, path) if file.exists()]
+        entry = CheckpointEntry(step, files[0], reward, self._wall_clock(), tuple(files[1:]))
+        self.status.set_best(behavior, BestEntry(entry, measure, revision))
+        self.save_status()
         return path
 
     def finish_behavior(self, behavior: str) -> Path | None:
@@ -228,13 +255,10 @@ class CheckpointStore:
         if source is not None and path.name == str(path):
             path = source / safe_name(behavior) / path
         try:
-            document = read_document(path, _BEHAVIOR_KIND)
-            if not isinstance(document.get("state"), dict) or type(document.get("step")) is not int:
-                raise BadCheckpoint(path, "holds no trainer state")
+            return read_behavior(path)
         except BadCheckpoint as error:
             message = f"behavior {behavior!r} cannot start from {error}: name another run or file, or leave it out"
             raise UserError(ExitCode.BAD_CHECKPOINT, message) from error
-        return BehaviorCheckpoint(str(document.get("behavior")), document["step"], document["state"])
 
     def _list(self, behavior: str, entry: CheckpointEntry, keep_checkpoints: int) -> None:
         """Adds a checkpoint to the list and takes the oldest others off it, files and all."""

@@ -29,6 +29,7 @@ FLAGS: Mapping[str, Path] = MappingProxyType(
         "load": ("checkpoint_settings", "load_model"),
         "train": ("checkpoint_settings", "train_model"),
         "torch-device": ("torch_settings", "device"),
+        "checkpoint": ("rollcast", "resume_checkpoint"),
         "debug": ("debug",),
         **_block("rollcast", "address", "insecure", "control_address", "http", "http_address", "reflection"),
         **_block("rollcast", "max_sessions"),

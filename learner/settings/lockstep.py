@@ -64,6 +64,11 @@ def conflicts(options: RunOptions) -> Iterator[tuple[Path, str]]:
     """Yields what keeps a run in lock-step from being repeatable: the path of a setting, and what to do about it."""
     if options.rollcast.lockstep is None:
         return
+    if options.rollcast.evaluation.interval_steps is not None:
+        yield (
+            ("rollcast", "evaluation"),
+            "an evaluation takes actors out of the rounds: evaluate the checkpoints instead",
+        )
     named: list[tuple[Path, TrainerSettings]] = [
         (("behaviors", name), settings) for name, settings in options.behaviors.items()
     ]

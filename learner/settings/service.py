@@ -18,6 +18,7 @@ from learner.settings.base import (
     invalid,
     invalid_as_told,
 )
+from learner.settings.evaluation import EvaluationSettings
 from learner.settings.lockstep import LockstepSettings
 
 MIN_CHUNK_BYTES = 64 * 1024
@@ -136,6 +137,12 @@ class ServiceSettings(SettingsModel):
         description="a run that can be repeated bit by bit on one kind of CPU; null lets actors run freely",
     )
 
+    evaluation: EvaluationSettings = Field(
+        default_factory=EvaluationSettings, description="whole episodes now and then that nothing learns from"
+    )
+    resume_checkpoint: str = Field(
+        default="last", description="what a resumed run goes on from: last, best, a step, or a .pt file"
+    )
     checkpoint_seconds: PositiveReal = Field(
         default=60.0, ge=MIN_SECONDS, le=MAX_SECONDS, description="time between recovery checkpoints"
     )

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from learner.curriculum.lessons import Lessons, no_lessons
+from learner.evaluation.sink import EvaluationSink, NoEvaluation
 from learner.ingest.behaviors import Behavior
 from learner.ingest.ledger import Ledger
 from learner.networks.policy import PolicyNetwork
@@ -77,6 +78,7 @@ class TrainerContext:
         reduce: how several learners combine their numbers.
         metrics: where events are counted.
         lessons: what the environments are set to; the run's, shared by all trainers.
+        evaluations: where episodes of evaluations go; they are nothing to a trainer.
     """
 
     behavior: Behavior
@@ -92,3 +94,4 @@ class TrainerContext:
     reduce: Reduce = field(default_factory=SingleLearner)
     metrics: BehaviorMetrics = field(default_factory=unobserved)
     lessons: Lessons = field(default_factory=no_lessons)
+    evaluations: EvaluationSink = field(default_factory=NoEvaluation)

@@ -50,6 +50,7 @@ class RLTrainer(Trainer):
             extrinsic_strength(self.trainer_settings),
             metrics=context.metrics,
             lessons=context.lessons,
+            evaluations=context.evaluations,
         )
         self.collected_rewards: dict[str, float] = {}
         self._version = 0

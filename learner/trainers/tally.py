@@ -12,6 +12,7 @@ from rollcast.enums import Purpose
 from rollcast.trajectories import Chunk
 
 from learner.curriculum.lessons import Lessons, no_lessons
+from learner.evaluation.sink import EvaluationSink, NoEvaluation, hand_on
 from learner.observe.metrics import BehaviorMetrics
 from learner.observe.stats import Aggregation, StatsReporter
 from learner.settings.trainer import TrainerSettings
@@ -29,6 +30,8 @@ class EpisodeTally:
         strength: of the extrinsic reward signal, 0 without one.
         metrics: where returns and lengths of training episodes go, too.
         lessons: told of each training episode.
+        evaluations: told of each episode of an evaluation, which counts in nothing else here. Demonstrations count
+            nowhere.
 
     Attributes:
         returns: the newest returns, oldest first.
@@ -43,8 +46,10 @@ class EpisodeTally:
         *,
         metrics: BehaviorMetrics | None = None,
         lessons: Lessons | None = None,
+        evaluations: EvaluationSink | None = None,
     ) -> None:
         self._metrics = metrics
+        self._evaluations = evaluations or NoEvaluation()
         self._lessons = lessons or no_lessons()
         self._since_revision = self._lessons.since_revision
         self._records = RecordTally(stats, metrics)
@@ -106,9 +111,11 @@ class EpisodeTally:
             if purposes is None
             else (purposes == Purpose.TRAIN) | (purposes == Purpose.UNSPECIFIED)
         )
-        self._report("Environment", chunk, is_training)
         if not is_training.all():
-            self._report("Evaluation", chunk, ~is_training)
+            hand_on(self._stats.category, chunk, self._evaluations)
+        if not is_training.any():
+            return
+        self._report("Environment", chunk, is_training)
         finished = columns["episode/return"][is_training].astype(np.float64)  # sums of two may pass float32
         shared = columns.get("episode/group_return")
         total = finished if shared is None else finished + shared[is_training]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.registry import CollectorRegistry
@@ -14,6 +14,7 @@ from learner.observe.metrics.arrays import ArrayHistogram
 from learner.observe.metrics.holds import HoldClock
 from learner.observe.metrics.values import (
     EPISODE_STEPS,
+    EVALUATION_OUTCOMES,
     LAG_VERSIONS,
     LOSS_TERMS,
     PREFIX,
@@ -57,6 +58,24 @@ class LossNumbers:
     def loss(self) -> float:
         """The sum of the terms."""
         return self.policy + self.value + self.entropy
+
+
+class ReplayNumbers(NamedTuple):
+    """A replay memory; the last three since the process began.
+
+    Attributes:
+        steps: in it.
+        owed: updates that are owed for steps that came.
+        drawn: draws, of which one step may have many.
+        evicted: steps that made room.
+        evicted_undrawn: of these, steps that were never drawn.
+    """
+
+    steps: int
+    owed: int
+    drawn: int
+    evicted: int
+    evicted_undrawn: int
 
 
 class BehaviorFamilies:
@@ -105,6 +124,18 @@ class BehaviorFamilies:
         self.log_prob_error = gauge("log_prob_error_max", "Largest difference of log-probabilities on fresh steps.")
         self.statistic = gauge("environment_statistic", "Statistics that environments send, by their own keys.", "key")
         self.signal_reward = gauge("episode_signal_reward", "Reward of an episode by signal, last update.", "signal")
+        self.replay_steps = gauge("replay_steps", "Steps in replay memory.")
+        self.owed_updates = gauge("owed_updates", "Updates that are owed for steps that entered replay memory.")
+        self.replay_drawn = counter("replay_drawn_steps", "Draws from replay memory, of which a step may have many.")
+        self.replay_evicted = counter("replay_evicted_steps", "Steps that left replay memory to make room.")
+        self.replay_undrawn = counter("replay_evicted_undrawn_steps", "Of these, steps that were never drawn.")
+        self.evaluations = counter("evaluations", "Evaluations during the run, by how they ended.", "outcome")
+        self.evaluation_episodes = counter("evaluation_episodes", "Episodes that counted in evaluations.")
+        self.evaluation_return_mean = gauge("evaluation_return_mean", "Mean return of the last evaluation.")
+        self.evaluation_return_std = gauge("evaluation_return_std", "Standard deviation of its returns.")
+        self.evaluation_step = gauge("evaluation_step", "Trainer step of the policy that it measured.")
+        self.best_return = gauge("best_return", "What the best checkpoint was chosen by.")
+        self.best_step = gauge("best_step", "Trainer step of the best checkpoint.")
         self.last_update = gauge("last_update_timestamp_seconds", "When the last update was completed.")
         self.last_publish = gauge("last_publish_timestamp_seconds", "When the newest version was published.")
 
@@ -158,6 +189,15 @@ class BehaviorMetrics:
         }
         self._statistic = families.statistic
         self._signal_reward = families.signal_reward
+        self._replay_steps = families.replay_steps.labels(name)
+        self._owed_updates = families.owed_updates.labels(name)
+        self._replay_counters = tuple(
+            family.labels(name) for family in (families.replay_drawn, families.replay_evicted, families.replay_undrawn)
+        )
+        self._replay = ReplayNumbers(0, 0, 0, 0, 0)
+        self._families = families
+        self._evaluations = {outcome: families.evaluations.labels(name, outcome) for outcome in EVALUATION_OUTCOMES}
+        self._evaluation_episodes = families.evaluation_episodes.labels(name)
         self._last_update = families.last_update.labels(name)
         self._last_publish = families.last_publish.labels(name)
         self._last_update.set(time.time())
@@ -182,9 +222,17 @@ class BehaviorMetrics:
         """What the last update came to; None before the first."""
         return self._losses
 
-    def note_update(self) -> None:
-        """Counts a completed update."""
-        self._updates.inc()
+    def show_replay(self, numbers: ReplayNumbers) -> None:
+        """Shows a replay memory."""
+        self._replay_steps.set(numbers.steps)
+        self._owed_updates.set(numbers.owed)
+        for counter, now, before in zip(self._replay_counters, numbers[2:], self._replay[2:], strict=True):
+            counter.inc(now - before)
+        self._replay = numbers
+
+    def note_update(self, count: int = 1) -> None:
+        """Counts completed updates."""
+        self._updates.inc(count)
         self._last_update.set(time.time())
 
     def show_statistic(self, key: str, value: float) -> None:
@@ -194,6 +242,23 @@ class BehaviorMetrics:
     def show_signal(self, signal: str, reward: float) -> None:
         """Shows what an episode brings of a reward signal, times its strength."""
         self._signal_reward.labels(self._name, signal).set(reward)
+
+    def note_evaluation(self, *, mean: float, std: float, episodes: int, step: int, is_complete: bool = True) -> None:
+        """Shows what an evaluation came to."""
+        self._evaluations["complete" if is_complete else "cut_short"].inc()
+        self._evaluation_episodes.inc(episodes)
+        self._families.evaluation_return_mean.labels(self._name).set(mean)
+        self._families.evaluation_return_std.labels(self._name).set(std)
+        self._families.evaluation_step.labels(self._name).set(step)
+
+    def note_empty_evaluation(self) -> None:
+        """Counts an evaluation that ended before any of its episodes."""
+        self._evaluations["cut_short"].inc()
+
+    def note_best(self, reward: float, step: int) -> None:
+        """Shows what the best checkpoint was chosen by, and its step."""
+        self._families.best_return.labels(self._name).set(reward)
+        self._families.best_step.labels(self._name).set(step)
 
     def note_skipped(self, reason: str) -> None:
         """Counts an update that was thrown away."""

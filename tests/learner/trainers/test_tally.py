@@ -10,6 +10,7 @@ from rollcast.enums import Purpose, StatAggregation
 from rollcast.trajectories import Chunk
 
 from learner.curriculum.lessons import Lessons
+from learner.evaluation.results import Played
 from learner.observe.stats import StatsReporter
 from learner.trainers.tally import EpisodeTally
 from tests.learner.curriculum.curricula import curriculum, parameters
@@ -46,14 +47,35 @@ def test_training_episodes_are_counted_and_the_newest_kept() -> None:
 
 
 def test_other_episodes_enter_no_mean() -> None:
-    """Evaluation and demonstration are reported apart."""
-    stats = StatsReporter("Test")
-    tally = EpisodeTally(stats, 3)
+    """Evaluations are handed on with their assignment, return and length; demonstrations count nowhere."""
+
+    class Sink:
+        """Keeps what is handed on."""
+
+        def __init__(self) -> None:
+            self.found: list[tuple[str, int, int, Played]] = []
+
+        def add(self, behavior: str, team: int, assignment_id: int, played: Played) -> None:
+            self.found.append((behavior, team, assignment_id, played))
+
+    stats, sink = StatsReporter("Test"), Sink()
+    tally = EpisodeTally(stats, 3, evaluations=sink)
     purposes = np.array([Purpose.EVALUATE, Purpose.TRAIN, Purpose.DEMO], np.uint8)
-    tally.add(make_chunk([100.0, 1.0, 100.0], **{"episode/purpose": purposes}))
+    told = {"episode/purpose": purposes, "episode/assignment": np.array([4, 0, 0], np.uint64)}
+    tally.add(make_chunk([100.0, 1.0, 100.0], **told))
     assert (tally.episodes, tally.mean()) == (1, 1.0)
     assert mean_of(stats, "Environment/Cumulative Reward") == 1.0
-    assert mean_of(stats, "Evaluation/Cumulative Reward") == 100.0
+    assert sink.found == [("Test", 0, 4, Played(100.0, 7))]
+
+
+def test_a_chunk_of_evaluations_alone_changes_nothing() -> None:
+    """No statistic of training appears, not even an empty one, and no count moves."""
+    stats = StatsReporter("Test")
+    tally = EpisodeTally(stats, 3)
+    before = tally.state_dict()
+    tally.add(make_chunk([100.0, 5.0], **{"episode/purpose": np.full(2, Purpose.EVALUATE, np.uint8)}))
+    assert tally.state_dict() == before
+    assert stats.write_stats(1) == {}
 
 
 def test_groups_and_infos_are_reported() -> None:

@@ -1,0 +1,81 @@
+"""What a run keeps of how good its policies are: evaluations, and the best checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from learner.best import CHECKPOINT_SHARE, BestKeeper
+from learner.checkpoints.store import CheckpointStore
+from learner.curriculum.lessons import Lessons
+from learner.evaluation.results import Played
+from learner.evaluator import Evaluator, OrderDesk
+from learner.ingest.sessions import SessionTable
+from learner.observe.metrics import LearnerMetrics
+from learner.publish.store import PolicyStore
+from learner.record import RunRecord
+from learner.settings.service import ServiceSettings
+from learner.trainers.base import Trainer
+
+
+class Measuring:
+    """Evaluations and best checkpoints of one run; an `EvaluationSink`. In the trainer thread, but for `attach`.
+
+    Args:
+        service: how often, how long, by how many.
+        checkpoints: writes the files.
+        sessions: the actors.
+        store: the policies.
+        lessons: what the environments are set to.
+        metrics: where results are shown.
+        record: keeps them.
+        is_training: False for inference: nothing is measured, and nothing kept.
+    """
+
+    def __init__(
+        self,
+        service: ServiceSettings,
+        checkpoints: CheckpointStore,
+        sessions: SessionTable,
+        store: PolicyStore,
+        *,
+        lessons: Lessons,
+        metrics: LearnerMetrics,
+        record: RunRecord,
+        is_training: bool = True,
+    ) -> None:
+        self._is_training = is_training
+        self._best = BestKeeper(
+            checkpoints,
+            lessons,
+            evaluates=service.evaluation.interval_steps is not None,
+            metrics=metrics,
+            every_seconds=service.checkpoint_seconds / CHECKPOINT_SHARE,
+            on_saved=record.note_saved,
+            on_not_saved=record.note_not_saved,
+        )
+        self._evaluator = Evaluator(
+            service.evaluation, sessions, store, self._best, metrics=metrics, on_result=record.note_evaluation
+        )
+
+    def attach(self, desk: OrderDesk) -> None:
+        """Names what brings actors their orders; from any thread."""
+        self._evaluator.attach(desk)
+
+    def add(self, behavior: str, team: int, assignment_id: int, played: Played) -> None:
+        """Takes a finished episode of an evaluation."""
+        self._evaluator.add(behavior, team, assignment_id, played)
+
+    def begin(self, trainer: Trainer) -> None:
+        """Shows what a run that goes on has kept of a behavior."""
+        self._best.begin(trainer)
+
+    def after_turn(self, trainers: Mapping[str, Trainer]) -> None:
+        """Looks whether there is something to measure or to keep."""
+        if self._is_training:
+            self._evaluator.after_turn(trainers)
+            self._best.after_turn(trainers)
+
+    def finish(self, trainers: Mapping[str, Trainer]) -> None:
+        """The run ends: what is best now is kept now."""
+        if self._is_training:
+            self._best.after_turn(trainers, is_last=True)

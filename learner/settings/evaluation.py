@@ -1,0 +1,23 @@
+"""``rollcast.evaluation``: measuring the policy now and then while it is trained."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from learner.settings.base import PositiveWhole, SettingsModel
+
+MAX_EPISODES = 10**6
+MAX_INTERVAL_STEPS = 2**53
+
+
+class EvaluationSettings(SettingsModel):
+    """Whole episodes that some actors play with one policy, and that nothing learns from."""
+
+    interval_steps: PositiveWhole | None = Field(
+        default=None, le=MAX_INTERVAL_STEPS, description="trainer steps between evaluations; null makes none"
+    )
+    episodes: PositiveWhole = Field(default=10, le=MAX_EPISODES, description="episodes of one, of each behavior")
+    deterministic: bool = Field(default=True, description="the mode of the distribution acts, not a draw")
+    actors: PositiveWhole = Field(
+        default=1, le=MAX_EPISODES, description="actors that play, in equal shares; the others train on"
+    )

@@ -1,0 +1,207 @@
+"""Runs in lock-step inside the test: a whole learner in the main thread, actors in threads, gRPC between them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from actor_client.connection.link import LearnerLink
+from actor_client.envs.factory import make_env_batch
+from actor_client.policy.runner import Policy
+from actor_client.rollout.loop import RolloutLoop
+from learner.app import serve
+from learner.observe.address import BoundAddresses, read_addresses
+from learner.operator import Operator
+from learner.settings import load_run_options
+from tests.e2e.processes import SECONDS, wait_until
+from tests.e2e.runs import small
+
+NAME = "CartPole"
+ENVS = 3
+QUOTA = 48
+
+
+@dataclass
+class Actor:
+    """One actor that plays until its learner has finished, or it is told to go.
+
+    Attributes:
+        name: of the actor.
+        envs: how many environments it has.
+        behavior: what it plays.
+        delay_seconds: how long it waits before it comes.
+        link: its connection, once it has one.
+    """
+
+    name: str
+    envs: int = ENVS
+    behavior: str = NAME
+    delay_seconds: float = 0.0
+    link: LearnerLink | None = None
+
+    def leave(self) -> None:
+        """Asks it to go, in good order."""
+        if self.link is not None:
+            self.link.request_stop("the test says so")
+
+    def play(self, run: Run) -> None:
+        """Plays; in a thread."""
+        address = run.addresses().address
+        time.sleep(self.delay_seconds)
+
+        def make() -> Any:
+            return make_env_batch("CartPole-v1", num_envs=self.envs, behavior=self.behavior)
+
+        batch = make()
+        self.link = link = LearnerLink(address, actor_name=self.name, load=Policy.load, client_version="test")
+        link.start()
+        try:
+            link.open(SECONDS)
+            behavior = link.declare(batch.spec, 0, batch.num_envs, SECONDS)
+            RolloutLoop(make, batch, link, behavior).run()
+        finally:
+            batch.close()
+            link.close()
+
+
+@dataclass
+class Run:
+    """A run folder, and what is started in it.
+
+    Attributes:
+        results: where it is.
+        behaviors: settings by name.
+        lockstep: the block of the run file.
+        rollcast: other keys of the service.
+        more: other blocks.
+    """
+
+    results: Path
+    behaviors: Mapping[str, Any]
+    lockstep: Mapping[str, Any]
+    rollcast: Mapping[str, Any] = field(default_factory=dict)
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> Path:
+        """Of the run."""
+        return self.results / "run"
+
+    def serve(self, *, port: int = 0, **flags: Any) -> int:
+        """Runs a learner to its end, in the main thread."""
+        path = self.results / "run.yaml"
+        service = {
+            "lease_seconds": 1.0,
+            "drain_seconds": 5.0,
+            "http": False,
+            "log_format": "json",
+            "address": f"127.0.0.1:{port}",
+            "lockstep": dict(self.lockstep),
+            **self.rollcast,
+        }
+        document = {"behaviors": dict(self.behaviors), "env_settings": {"seed": 11}, "rollcast": service, **self.more}
+        path.write_text(yaml.safe_dump(document))
+        given = {"run_id": "run", "results_dir": str(self.results), "max_wall_seconds": "100", **flags}
+        return int(serve(load_run_options(path, cli=given)))
+
+    def addresses(self) -> BoundAddresses:
+        """Waits until the learner says where it listens."""
+        found = wait_until(lambda: read_addresses(self.folder), "the learner listens")
+        assert found is not None
+        return found
+
+    def operator(self) -> Operator:
+        """Returns its ControlService."""
+        return Operator(self.addresses().control)
+
+    def state(self) -> dict[str, Any]:
+        """Reads the run state."""
+        state: dict[str, Any] = torch.load(self.folder / "run_state.pt", weights_only=True)
+        return state
+
+    def final(self, behavior: str = NAME) -> dict[str, Any]:
+        """Reads what training came to: weights, optimizer, statistics, generators, steps and episodes."""
+        state: dict[str, Any] = torch.load(self.folder / behavior / "checkpoint.pt", weights_only=True)
+        return {"state": state["state"], "step": state["step"]}
+
+
+@contextmanager
+def playing(run: Run, *actors: Actor, leave: bool = False) -> Iterator[None]:
+    """Actors that come to the learner which the block starts, and whose threads have ended with it.
+
+    Args:
+        run: the run.
+        actors: who plays.
+        leave: they go with the block, and not only with the end of the run.
+    """
+    threads = [threading.Thread(target=actor.play, args=(run,), daemon=True) for actor in actors]
+    for thread in threads:
+        thread.start()
+    yield
+    if leave:
+        for actor in actors:
+            actor.leave()
+    for thread in threads:
+        thread.join(SECONDS)
+        assert not thread.is_alive(), "an actor did not end with its run"
+
+
+@contextmanager
+def meanwhile(call: Callable[[], None]) -> Iterator[None]:
+    """Does something in a thread, which must be over without an error when the block ends."""
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as error:
+            failures.append(error)
+            raise
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    yield
+    thread.join(SECONDS)
+    assert not thread.is_alive()
+    assert not failures, failures
+
+
+def stop_at_round(run: Run, number: int) -> None:
+    """Waits for a round, and sends this process, which is the learner, a signal to stop."""
+    with run.operator() as operator:
+        wait_until(lambda: operator.status().lockstep.round >= number, f"round {number}")
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:  # else it would end the tests
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def settings(**changes: Any) -> dict[str, Any]:
+    """A behavior with a normalizer, and minibatches that are drawn at random."""
+    hyperparameters = {"batch_size": 32, "buffer_size": 64, "num_epoch": 2, "learning_rate_schedule": "constant"}
+    network = {"hidden_units": 16, "num_layers": 1, "normalize": True}
+    return small(hyperparameters=hyperparameters, network_settings=network, summary_freq=10**6) | changes
+
+
+def differences(one: Any, other: Any, path: str = "") -> list[str]:
+    """Returns the places in which two saved states differ by a bit."""
+    if isinstance(one, dict):
+        if one.keys() != other.keys():
+            return [f"{path}: {sorted(map(str, one.keys() ^ other.keys()))}"]
+        return [line for key in one for line in differences(one[key], other[key], f"{path}/{key}")]
+    if isinstance(one, list | tuple):
+        if len(one) != len(other):
+            return [f"{path}: {len(one)} and {len(other)}"]
+        pairs = zip(one, other, strict=True)
+        return [line for index, pair in enumerate(pairs) for line in differences(*pair, f"{path}/{index}")]
+    if isinstance(one, torch.Tensor):
+        return [] if one.dtype == other.dtype and torch.equal(one, other) else [path]
+    return [] if one == other else [f"{path}: {one} and {other}"]

@@ -1,0 +1,195 @@
+"""Runs in lock-step come to the same, bit by bit: undisturbed, under other timing, stopped and resumed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rollcast.v1 import control_pb2
+
+from learner.exits import ExitCode
+from tests.e2e.books import by_reason, check_books
+from tests.e2e.lockstep import ENVS, NAME, QUOTA, Actor, Run, differences, meanwhile, playing, settings, stop_at_round
+from tests.e2e.processes import processes_in, wait_until
+from tests.learner.process import process_as_before
+
+ROUND_STEPS = 2 * ENVS * QUOTA
+EVERY = 3
+LOCKSTEP = {"actors": 2, "quota_steps": QUOTA, "checkpoint_updates": EVERY}
+LESSONS = {
+    "mass": {
+        "curriculum": [
+            {
+                "name": f"until {share}",
+                "completion_criteria": {
+                    "measure": "progress",
+                    "behavior": NAME,
+                    "threshold": share,
+                    "require_reset": True,
+                },
+                "value": share,
+            }
+            for share in (0.05, 0.15, 0.4, 0.7)
+        ]
+        + [{"name": "last", "value": 1.0}]
+    }
+}
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    """Puts back what a learner sets for its whole process."""
+    with process_as_before():
+        yield
+
+
+def updates(number: int, **changes: Any) -> dict[str, Any]:
+    """A behavior that is done after so many updates; the round that passes its last step is not trained."""
+    return {NAME: settings(max_steps=number * ROUND_STEPS + 1, **changes)}
+
+
+def run_in(folder: Path, behaviors: dict[str, Any], *, more: dict[str, Any] | None = None, **rollcast: Any) -> Run:
+    """A run of two actors in a folder."""
+    folder.mkdir(exist_ok=True)
+    return Run(folder, behaviors, LOCKSTEP, rollcast, more or {})
+
+
+def left_behind(run: Run) -> dict[str, Any]:
+    """Reads its summary."""
+    summary: dict[str, Any] = json.loads((run.folder / "summary.json").read_text())
+    return summary
+
+
+def test_two_runs_are_bit_equal_whatever_the_timing(tmp_path: Path) -> None:
+    """Who comes first, how chunks are cut and when checkpoints would be due by the clock leave no trace in any tensor."""
+    one = run_in(tmp_path / "one", updates(8))
+    with playing(one, Actor("left"), Actor("right", delay_seconds=0.3)):
+        assert one.serve() == ExitCode.OK
+    hasty = {"max_chunk_age_seconds": 0.001, "max_chunk_steps": 37, "checkpoint_seconds": 0.1}
+    other = run_in(tmp_path / "other", updates(8), **hasty)
+    with playing(other, Actor("left", delay_seconds=0.3), Actor("right")):
+        assert other.serve() == ExitCode.OK
+
+    assert differences(one.final(), other.final()) == []
+    state = one.final()["state"]
+    assert state["version"] == 8
+    assert state["steps_trained"] == 8 * ROUND_STEPS
+    assert state["tally"]["episodes"] > 20
+    assert (one.folder / f"{NAME}.onnx").read_bytes() == (other.folder / f"{NAME}.onnx").read_bytes()
+    assert left_behind(one)["lockstep"]["reproducible"]
+    assert left_behind(one)["ledger"]["dropped"] == {"not_training": ROUND_STEPS}
+
+
+@pytest.mark.parametrize("leave", [False, True])
+def test_k_and_m_updates_are_k_stop_resume_m(tmp_path: Path, leave: bool) -> None:
+    """A stop costs the rounds since the checkpoint, which are played again: by the same actors, or by new ones."""
+    parted = run_in(tmp_path / "parted", updates(10**6))
+    with socket.create_server(("127.0.0.1", 0)) as placeholder:
+        port = placeholder.getsockname()[1]
+    with playing(parted, Actor("left"), Actor("right"), leave=leave):
+        with meanwhile(lambda: stop_at_round(parted, EVERY + 2)):
+            assert parted.serve(port=port) == ExitCode.OK
+        checkpoint = parted.state()["extra"]["lockstep"]["round"]
+        assert checkpoint % EVERY == 0
+        assert left_behind(parted)["lockstep"]["round"] >= checkpoint
+        parted.behaviors = updates(checkpoint + 5)
+        if not leave:
+            assert parted.serve(port=port, resume="true") == ExitCode.OK
+    if leave:
+        with playing(parted, Actor("left"), Actor("right")):
+            assert parted.serve(port=port, resume="true") == ExitCode.OK
+    whole = run_in(tmp_path / "whole", updates(checkpoint + 5))
+    with playing(whole, Actor("left"), Actor("right")):
+        assert whole.serve() == ExitCode.OK
+
+    assert differences(whole.final(), parted.final()) == []
+    assert parted.final()["state"]["version"] == checkpoint + 5
+    assert (left_behind(parted)["generation"], left_behind(whole)["generation"]) == (2, 1)
+    assert left_behind(parted)["lockstep"]["reproducible"]
+
+
+def test_lessons_begin_with_rounds(tmp_path: Path) -> None:
+    """Lessons that reset environments change nothing: not in a run that is stopped and resumed amid them, either."""
+    behaviors = updates(40)
+    whole, parted = (run_in(tmp_path / name, behaviors, more={"environment_parameters": LESSONS}) for name in "wp")
+    with playing(whole, Actor("left"), Actor("right")):
+        assert whole.serve() == ExitCode.OK
+    with playing(parted, Actor("left"), Actor("right"), leave=True), meanwhile(lambda: stop_at_round(parted, 4)):
+        assert parted.serve() == ExitCode.OK
+    lesson = parted.state()["extra"]["lessons"]["numbers"]["mass"]
+    assert lesson < 4
+    with playing(parted, Actor("left"), Actor("right")):
+        assert parted.serve(resume="true") == ExitCode.OK
+
+    assert differences(whole.final(), parted.final()) == []
+    assert whole.state()["extra"]["lessons"]["numbers"] == {"mass": 4}
+
+
+def test_one_barrier_over_all_behaviors(tmp_path: Path) -> None:
+    """Two behaviors, declared in another order by actors of different size: each comes to the same, round by round."""
+    behaviors = {name: settings(max_steps=3500) for name in ("First", "Second")}
+    runs = []
+    for name, late in (("one", "a"), ("other", "b")):
+        run = run_in(tmp_path / name, behaviors, lockstep={**LOCKSTEP, "actor_names": ["a", "b"], "quota_steps": None})
+        actors = [Actor("a", 2, "First"), Actor("b", 4, "Second")]
+        for actor in actors:
+            actor.delay_seconds = 0.5 if actor.name == late else 0.0
+        with playing(run, *actors):
+            assert run.serve() == ExitCode.OK
+        runs.append(run)
+
+    for name in behaviors:
+        assert differences(runs[0].final(name), runs[1].final(name)) == []
+    first, second = (runs[0].final(name)["state"] for name in behaviors)
+    assert first["steps_trained"] // first["version"] == 2 * 33, "more than buffer_size, and just so"
+    assert second["steps_trained"] // second["version"] == 4 * 33
+    assert differences(first["model"]["network"], second["model"]["network"]) != []
+
+
+def _replace_an_actor(run: Run, folder: Path) -> None:
+    """Kills an actor amid the run, sees that rounds go on without it, brings another one, and ends the run."""
+    with processes_in(folder) as processes, run.operator() as operator:
+        address = run.addresses().address
+        killed = processes.actor(address, "CartPole-v1", "--num-envs", str(ENVS), "--behavior", NAME, name="right")
+
+        def status() -> control_pb2.StatusResponse:
+            found = operator.status()
+            check_books(found)
+            return found
+
+        wait_until(lambda: status().lockstep.round >= 2, "rounds of two actors", said=killed.said)
+        assert status().lockstep.reproducible
+        killed.kill()
+        wait_until(lambda: not status().lockstep.reproducible, "the actor is missed")
+        lost = status().lockstep
+        assert "right" in lost.reason
+        wait_until(lambda: status().lockstep.round > lost.round + 2, "rounds go on")
+        assert status().lockstep.joined == 1
+        newcomer = processes.actor(address, "CartPole-v1", "--num-envs", "1", "--behavior", NAME, name="newcomer")
+        wait_until(lambda: status().lockstep.joined == 2, "another one takes its place", said=newcomer.said)
+        assert {actor.actor_index for actor in status().actors} == {0, 1}
+        assert status().lockstep.reason == lost.reason
+        assert set(by_reason(status().behaviors[0].books.dropped)) <= {"not_training"}
+        operator.drain(final=True)
+        assert newcomer.wait() == ExitCode.OK, newcomer.said()
+
+
+def test_a_lost_actor_spoils_the_run_and_does_not_end_it(tmp_path: Path) -> None:
+    """The mark is in status, journal and summary; those that are left train on, and another one may take the place."""
+    run = run_in(tmp_path / "runs", updates(10**6), target_return=10**6)
+    (tmp_path / "logs").mkdir()
+    with playing(run, Actor("left")), meanwhile(lambda: _replace_an_actor(run, tmp_path / "logs")):
+        assert run.serve() == ExitCode.OK
+
+    summary = left_behind(run)
+    assert not summary["lockstep"]["reproducible"]
+    events = [json.loads(line) for line in (run.folder / "events.jsonl").read_text().splitlines()]
+    (spoiled,) = [event for event in events if event["event"] == "not_reproducible"]
+    assert spoiled["reason"] == summary["lockstep"]["reason"]
+    assert run.state()["extra"]["lockstep"]["reason"] == spoiled["reason"]
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

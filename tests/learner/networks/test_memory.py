@@ -30,7 +30,7 @@ def make_memory(kind: Initialization = "orthogonal") -> Memory:
 def packed(lengths: list[int]) -> tuple[list[list[int]], Tensor]:
     """Packs sequences that lie one after another; returns the packed row of each step of each, and the batch sizes."""
     ends = np.cumsum(lengths)
-    cut = Cut(ends - lengths, np.array(lengths), np.arange(len(lengths)))
+    cut = Cut(ends - np.array(lengths), np.array(lengths), np.arange(len(lengths)))
     found = pack(cut, np.arange(len(lengths)))
     row_of = {int(step): row for row, step in enumerate(found.steps)}
     rows = [[row_of[step] for step in range(end - length, end)] for end, length in zip(ends, lengths, strict=True)]
@@ -157,6 +157,8 @@ def test_a_policy_steps_as_it_unrolls() -> None:
     whole = policy.unroll([seen], None, Unrolled(torch.ones(9, dtype=torch.int64), memory))
     for begin, end in pairwise(range(10)):
         output = policy([seen[begin:end]], None, memory)
+        assert whole.mean is not None
+        assert whole.logits is not None
         torch.testing.assert_close(output.mean[0], whole.mean[begin])
         torch.testing.assert_close(output.logits[0], whole.logits[begin])
         memory = output.recurrent_out

@@ -1,0 +1,337 @@
+"""Recurrent actor-critics against plain loops over each segment alone."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rollcast.specs import ActionSpec, BehaviorSpec
+from rollcast.trajectories import Chunk
+from torch import Tensor
+
+from learner.device.batches import Source
+from learner.device.buffer import Plan
+from learner.device.sequences import SequenceMinibatches, SequenceTable
+from learner.exits import UserError
+from learner.networks.body import Body
+from learner.networks.heads import ValueHead
+from learner.networks.value import ActorCritic, Sequences
+from learner.trainers.actor_critic import recurrence
+from learner.trainers.actor_critic.agreement import compare
+from learner.trainers.actor_critic.loss import Batch, Coefficients
+from learner.trainers.actor_critic.trainer import ActorCriticTrainer
+from learner.trainers.ppo.loss import ppo_loss
+from learner.trainers.registry import build
+from tests.learner.trainers.in_process import Bench, make_bench
+from tests.learner.trainers.recurrent import CUT, TERMINATED, TRUNCATED, Played, RecurrentActor, recurrent_settings
+from tests.learner.trainers.synthetic import BRANCHES, CONTINUOUS, HYBRID
+
+HYBRID_VECTOR = BehaviorSpec("HybridVector", CONTINUOUS.observations, ActionSpec(2, (3,)))
+
+FIRST: list[Played] = [(0, 10, CUT), (1, 3, TERMINATED), (0, 10, CUT), (2, 7, CUT), (1, 10, CUT), (0, 5, TRUNCATED)]
+SECOND: list[Played] = [(1, 9, TERMINATED), (0, 10, CUT), (2, 1, CUT), (2, 10, CUT), (0, 3, TERMINATED), (3, 10, CUT)]
+
+
+def start(spec: Any = CONTINUOUS, **settings: Any) -> tuple[Bench, ActorCriticTrainer, RecurrentActor]:
+    """Starts a trainer with a memory, and an actor for it."""
+    bench = make_bench(recurrent_settings(**settings), spec)
+    trainer = build(bench.context())
+    if not isinstance(trainer, ActorCriticTrainer):
+        raise TypeError
+    trainer.start()
+    return bench, trainer, RecurrentActor(bench, masked=bool(spec.action.discrete_branches))
+
+
+def evaluated(
+    bench: Bench, trainer: ActorCriticTrainer, chunk: Chunk, *, settles: bool = True
+) -> tuple[Plan, SequenceTable, list[float]]:
+    """Takes a chunk as an update does; returns where it is, its sequences, and the values of all rows."""
+    bench.put(chunk)
+    trainer.collect()
+    trainer.update_buffer.take(10**6)
+    plan, storage = trainer.update_buffer.plan(), trainer.update_buffer.ring.storage
+    found = trainer._maker.recurrence
+    assert found is not None
+    values, table = found.evaluate(plan, storage, found.table(plan, storage))
+    if settles:
+        trainer.update_buffer.settle()
+    return plan, table, values[:, 0].tolist()
+
+
+@pytest.mark.parametrize("trainer_type", ["ppo", "appo", "impala"])
+@pytest.mark.parametrize("spec", [CONTINUOUS, BRANCHES, HYBRID], ids=lambda spec: spec.name)
+def test_every_kind_of_behavior_trains_with_a_memory(spec: Any, trainer_type: str) -> None:
+    """Updates change all weights, the policy's and the critic's memory among them, and agree with what actors did."""
+    bench, trainer, actor = start(spec, trainer_type=trainer_type)
+    before = {name: value.clone() for name, value in trainer.network.state_dict().items()}
+    for played in (FIRST, SECOND):
+        bench.put(actor.play(played))
+        trainer.advance()
+        assert trainer.log_prob_error_max < 1e-5
+    assert trainer.version == 2
+    changed = {name for name, value in trainer.network.state_dict().items() if not torch.equal(value, before[name])}
+    assert {f"{part}.body.memory.{name}" for part in ("policy", "critic") for name in
+            ("input_weight", "hidden_weight", "bias")} <= changed  # fmt: skip
+    assert bench.ledger.books(spec.name).balanced
+
+
+def loop(network: ActorCritic, chunk: Chunk, memories: dict[int, Tensor], *, shared: bool) -> list[float]:
+    """Values of all rows, one at a time: of each segment's steps, then of what was seen last.
+
+    Memories are those of a critic of its own, which go on from segment to segment, or recorded ones.
+    """
+    found: list[float] = []
+    row = recorded = 0
+    body = network.critic_body
+    columns = {name: torch.from_numpy(chunk.columns[name]) for name in ("obs/state", "final_obs/state", "memory")}
+    for segment, steps in enumerate(chunk.columns["length"].tolist()):
+        agent = int(chunk.columns["agent"][segment])
+        memory = memories.pop(agent, torch.zeros(1, 6))
+        for step in range(steps):
+            if shared and step % 4 == 0:
+                memory, recorded = columns["memory"][recorded : recorded + 1], recorded + 1
+            memory = _valued(network, body, columns["obs/state"][row : row + 1], memory, found)
+            row += 1
+        _valued(network, body, columns["final_obs/state"][segment : segment + 1], memory, found)
+        if chunk.columns["end"][segment] == CUT:
+            memories[agent] = memory
+    return found
+
+
+@torch.no_grad()
+def _valued(network: ActorCritic, body: Body, seen: Tensor, memory: Tensor, found: list[float]) -> Tensor:
+    hidden, after = body.step([seen], memory)
+    found.append(float(network.value_head(hidden)[0, 0]))
+    assert after is not None
+    return after
+
+
+@pytest.mark.parametrize("at_once", [4, 4096])
+@pytest.mark.parametrize("shared", [False, True])
+def test_values_equal_a_loop_over_segments(at_once: int, monkeypatch: pytest.MonkeyPatch, *, shared: bool) -> None:
+    """A critic remembers over the segments of an episode, in one update and over several; a head has what actors had."""
+    monkeypatch.setattr("learner.trainers.actor_critic.experience._ROWS_AT_ONCE", at_once)
+    bench, trainer, actor = start(hyper={"shared_critic": shared})
+    assert isinstance(trainer.network.critic, ValueHead) == shared
+    memories: dict[int, Tensor] = {}
+    for played in (FIRST, SECOND, FIRST):
+        chunk = actor.play(played)
+        expected = loop(trainer.network, chunk, memories, shared=shared)
+        _, table, values = evaluated(bench, trainer, chunk)
+        assert values == pytest.approx(expected, rel=1e-4, abs=1e-6)
+        assert (table.critic is None) == shared
+    found = trainer._maker.recurrence
+    assert found is not None
+    assert found.carried == (0 if shared else len(memories))
+
+
+def test_a_segment_whose_predecessor_never_came_begins_with_zeros() -> None:
+    """So does one after an end, of another actor, and after what was carried is forgotten."""
+    bench, trainer, actor = start()
+    chunk = actor.play([(0, 10, CUT)])
+    evaluated(bench, trainer, chunk)
+    actor.play([(0, 10, CUT)])  # lost
+    for kept in (False, True):
+        chunk = actor.play([(0, 6, CUT)])
+        memories: dict[int, Tensor] = {}
+        if kept:
+            assert trainer._maker.recurrence is not None
+            trainer._maker.recurrence.forget()
+        expected = loop(trainer.network, chunk, memories, shared=False)
+        assert evaluated(bench, trainer, chunk)[2] == pytest.approx(expected, rel=1e-4, abs=1e-6)
+
+
+def test_agents_that_were_not_seen_for_long_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept is bounded; those seen last stay."""
+    monkeypatch.setattr(recurrence, "MAX_CARRIED", 2)
+    bench, trainer, actor = start()
+    memories: dict[int, Tensor] = {}
+    for played in ([(0, 4, CUT), (1, 4, CUT)], [(2, 4, CUT), (0, 4, CUT)]):
+        chunk = actor.play(played)
+        loop(trainer.network, chunk, memories, shared=False)
+        evaluated(bench, trainer, chunk)
+    assert trainer._maker.recurrence is not None
+    assert trainer._maker.recurrence.carried == 2
+    chunk = actor.play([(0, 4, CUT), (1, 4, CUT), (2, 4, CUT)])
+    del memories[1]
+    expected = loop(trainer.network, chunk, memories, shared=False)
+    assert evaluated(bench, trainer, chunk)[2] == pytest.approx(expected, rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_gradient_of_a_minibatch_is_that_of_a_loop_over_its_sequences(*, shared: bool) -> None:
+    """No padding counts: the textbook's PPO loss over each sequence alone, in float64, has the same gradient."""
+    bench, trainer, actor = start(HYBRID_VECTOR, hyper={"shared_critic": shared})
+    plan, table, _ = evaluated(bench, trainer, actor.play(FIRST), settles=False)
+    storage = trainer.update_buffer.ring.storage
+    recorded = trainer._maker.recorded(plan, storage, trainer.version)
+    generator = torch.Generator().manual_seed(4)
+    steps = plan.step_count
+    sources = {
+        **recorded.sources,
+        "log_prob": Source(recorded.sources["log_prob"].at(torch.arange(steps)) + 0.2 * noise(steps, 3, generator)),
+        "advantage": Source(noise(steps, 1, generator)),
+        "returns": Source(noise(steps, 1, generator)),
+        "step": Source(torch.arange(steps)),
+    }
+    minibatches = SequenceMinibatches(24, 4, generator)
+    columns, sequences = next(iter(minibatches.epoch(sources, table)))
+    assert len(set(sequences.batch_sizes.tolist())) > 1  # some of its sequences are shorter than others
+    batch = Batch(
+        columns["continuous_action"], columns["discrete_action"], columns["log_prob"], columns["advantage"],
+        columns["returns"],
+    )  # fmt: skip
+    coefficients = Coefficients(epsilon=0.2, beta=0.01, ratio="per_action")
+    network = trainer.network
+    with torch.no_grad():
+        output, values, record = network.record([columns["obs/state"]], columns.get("action_mask"), sequences)
+        network.backward(record, ppo_loss(output, values, batch, coefficients, (3,))[0])
+    gradients = {name: value.grad for name, value in network.named_parameters()}
+    expected = textbook(copy.deepcopy(network).double(), columns, sequences)
+    for name, theirs in expected.items():
+        ours = gradients[name]
+        assert ours is not None
+        torch.testing.assert_close(ours, theirs.float(), rtol=1e-3, atol=1e-6, msg=name)
+
+
+def noise(rows: int, width: int, generator: torch.Generator) -> Tensor:
+    """Standard normal numbers."""
+    return torch.randn(rows, width, generator=generator)
+
+
+def textbook(network: ActorCritic, columns: dict[str, Tensor], sequences: Sequences) -> dict[str, Tensor]:
+    """Gradients of PPO's scalar loss, by autograd, from one sequence after another, one step at a time."""
+    losses, entropies, errors = [], [], []
+    ends = np.cumsum([0, *sequences.batch_sizes.tolist()])
+    for place in range(len(sequences.policy)):
+        memory = sequences.policy[place : place + 1].double()
+        critic = None if sequences.critic is None else sequences.critic[place : place + 1].double()
+        for step, size in enumerate(sequences.batch_sizes.tolist()):
+            if place >= size:
+                break
+            row = slice(int(ends[step]) + place, int(ends[step]) + place + 1)
+            seen = columns["obs/state"][row].double()
+            mask = columns["action_mask"][row].double() if "action_mask" in columns else None
+            hidden, memory = stepped(network.policy.body, seen, memory)
+            output = network.policy.act(hidden, mask)
+            if critic is None:
+                value = network.value_head(hidden)
+            else:
+                own, critic = stepped(network.critic_body, seen, critic)
+                value = network.value_head(own)
+            assert output.mean is not None
+            assert output.log_std is not None
+            assert output.logits is not None
+            normal: Any = torch.distributions.Normal(output.mean, output.log_std.exp())
+            choice: Any = torch.distributions.Categorical(logits=output.logits)
+            log_prob = torch.cat(
+                (normal.log_prob(columns["continuous_action"][row].double()),
+                 choice.log_prob(columns["discrete_action"][row, 0]).unsqueeze(1)), 1,
+            )  # fmt: skip
+            ratio = (log_prob - columns["log_prob"][row].double()).exp()
+            advantage = columns["advantage"][row].double()
+            losses.append(-torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage))
+            probabilities = output.logits.exp()
+            entropies.append(normal.entropy().mean() - (probabilities * output.logits).sum())
+            errors.append((value - columns["returns"][row].double()).square().mean())
+    loss = torch.cat(losses).mean() + 0.5 * torch.stack(errors).mean() - 0.01 * torch.stack(entropies).mean()
+    named = {name: value for name, value in network.named_parameters() if value.requires_grad}
+    return dict(zip(named, torch.autograd.grad(loss, list(named.values())), strict=True))
+
+
+def stepped(body: Body, seen: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+    """One step in float64, past the encoder, which makes everything float32."""
+    assert body.memory is not None
+    found: tuple[Tensor, Tensor] = body.memory(body.layers(seen), memory)
+    return found
+
+
+def test_log_ratios_equal_a_loop_over_segments() -> None:
+    """Importance weights of V-trace are those of the present policy, sequence by sequence from recorded memories."""
+    bench, trainer, actor = start(trainer_type="impala")
+    chunk = actor.play(FIRST)
+    plan, _, _ = evaluated(bench, trainer, chunk, settles=False)
+    storage = trainer.update_buffer.ring.storage
+    with torch.no_grad():
+        for parameter in trainer.policy.parameters():
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+        recorded = trainer._maker.recorded(plan, storage, trainer.version)
+        found = trainer._maker._log_ratio(plan, storage, recorded).index_select(0, plan.steps)
+    expected, row, remembered = [], 0, 0
+    for steps in chunk.columns["length"].tolist():
+        memory = torch.zeros(1, 6)
+        for step in range(steps):
+            if step % 4 == 0:
+                memory = torch.from_numpy(chunk.columns["memory"][remembered : remembered + 1])
+                remembered += 1
+            with torch.no_grad():
+                output = trainer.policy([torch.from_numpy(chunk.columns["obs/state"][row : row + 1])], None, memory)
+            assert output.mean is not None
+            assert output.log_std is not None
+            assert output.recurrent_out is not None
+            memory = output.recurrent_out
+            normal: Any = torch.distributions.Normal(output.mean.detach(), output.log_std.exp().detach())
+            action = torch.from_numpy(chunk.columns["continuous_action"][row])
+            expected.append(normal.log_prob(action).sum().item() - float(chunk.columns["log_prob"][row].sum()))
+            row += 1
+    assert np.allclose(found.numpy(), expected, rtol=1e-3, atol=1e-5)
+    assert np.abs(expected).max() > 0.01
+
+
+def test_fresh_steps_behind_older_ones_are_not_compared() -> None:
+    """What a policy remembers amid a sequence came of the version that acted there; from the next sequence on it counts."""
+    bench, trainer, actor = start()
+    for wrong, error in ((3, 0.0), (4, 1.0)):
+        chunk = actor.play([(0, 8, CUT)])
+        chunk.columns["log_prob"][wrong] += 1.0
+        offsets = np.array([0, 0, 1, 1, 1, 1, 1, 1], np.uint32)
+        chunk.columns["version_offset"] = offsets
+        plan, _, _ = evaluated(bench, trainer, chunk, settles=False)
+        recorded = trainer._maker.recorded(plan, trainer.update_buffer.ring.storage, version=1)
+        found = compare(
+            trainer.policy, recorded, observations=("obs/state",), ratio="per_action", sample=1000
+        )  # fmt: skip
+        assert float(found.error) == pytest.approx(error, abs=1e-4)
+        assert int(found.worst) == (wrong if error else int(found.worst))
+        trainer.update_buffer.settle()
+
+
+def test_what_a_failed_update_remembers_is_forgotten() -> None:
+    """Nothing is carried over from an update whose result was not finite."""
+    bench, trainer, actor = start()
+    bench.put(actor.play([(0, 10, CUT)] * 5, columns={"reward": np.full(50, 3e38, np.float32)}))
+    trainer.advance()
+    assert trainer.version == 0
+    assert trainer._maker.recurrence is not None
+    assert trainer._maker.recurrence.carried == 0
+
+
+def test_a_saved_trainer_goes_on_with_its_memory() -> None:
+    """Loaded elsewhere, weights and the order of sequences are the same: the next update gives equal weights."""
+    states = []
+    bench, trainer, actor = start()
+    bench.put(actor.play([(0, 10, TERMINATED), *FIRST]))
+    trainer.advance()
+    saved = copy.deepcopy(trainer.state_dict())
+    chunk = actor.play([(9, 10, CUT), (8, 10, TERMINATED), (9, 10, CUT), (7, 10, TERMINATED), (6, 5, CUT)])
+    for resumed in (False, True):
+        if resumed:
+            bench, trainer, _ = start()
+            trainer.load_state_dict(saved)
+            trainer.start()
+        bench.put(chunk)
+        trainer.advance()
+        assert trainer.version == 2
+        states.append({name: value.clone() for name, value in trainer.network.state_dict().items()})
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
+
+
+def test_another_memory_does_not_fit_a_saved_state() -> None:
+    """Its size is part of the networks: resuming with another one is an error that names the tensor."""
+    _, trainer, _ = start()
+    _, other, _ = start(network={"memory": {"memory_size": 8, "sequence_length": 4}})
+    with pytest.raises(UserError, match="memory"):
+        other.load_state_dict(trainer.state_dict())

@@ -70,7 +70,7 @@ def test_two_runs_are_bit_equal_whatever_the_timing(tmp_path: Path) -> None:
     one = run_in(tmp_path / "one", updates(8))
     with playing(one, Actor("left"), Actor("right", delay_seconds=0.3)):
         assert one.serve() == ExitCode.OK
-    hasty = {"max_chunk_age_seconds": 0.001, "max_chunk_steps": 37, "checkpoint_seconds": 0.1}
+    hasty: dict[str, Any] = {"max_chunk_age_seconds": 0.001, "max_chunk_steps": 37, "checkpoint_seconds": 0.1}
     other = run_in(tmp_path / "other", updates(8), **hasty)
     with playing(other, Actor("left", delay_seconds=0.3), Actor("right")):
         assert other.serve() == ExitCode.OK

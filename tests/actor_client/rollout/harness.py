@@ -38,6 +38,7 @@ class KeepingLink:
     max_policy_lag: int = 0
     cut_at_swap: bool = False
     limits: ChunkLimits = field(default_factory=limits)
+    memory: MemoryForm = NO_MEMORY
     memory_stride: int = 0
     behavior_index: int = 2
     team: int = 1
@@ -94,7 +95,8 @@ class KeepingLink:
             raise AssertionError(f"{message.ByteSize()} bytes; {self.limits.max_chunk_bytes} are allowed")
         if self.limits.max_chunk_steps and chunk.rows > self.limits.max_chunk_steps:
             raise AssertionError(f"{chunk.rows} rows; {self.limits.max_chunk_steps} are allowed")
-        arrived = decode_chunk(message, self.spec, max_bytes=1 << 26)
+        form = self.memory
+        arrived = decode_chunk(message, self.spec, max_bytes=1 << 26, memory_size=form.size, memory_stride=form.stride)
         fault = find_data_fault(arrived, self.spec)
         if fault is not None:
             raise AssertionError(fault)
@@ -125,7 +127,10 @@ class KeepingSession:
 
 @dataclass
 class RulePolicy:
-    """Chooses by a rule from the observations; its log-probabilities are minus its version."""
+    """Chooses by a rule from the observations; its log-probabilities are minus its version.
+
+    With a memory, all numbers of it count the steps since it was zeros.
+    """
 
     spec: BehaviorSpec
     version: int = 0
@@ -161,7 +166,11 @@ class RulePolicy:
             elif self.rule is not None:
                 discrete[:, 0] = self.rule(observations)
         log_prob = np.full((agents, action.factors), -float(self.version), np.float32)
-        return Actions(continuous, discrete, log_prob, continuous)
+        actions = Actions(continuous, discrete, log_prob, continuous)
+        if not self.memory.size:
+            return actions
+        before = np.zeros((agents, self.memory.size), np.float32) if memory is None else memory
+        return actions._replace(memory_in=before, memory_out=before + 1)
 
 
 @dataclass(frozen=True)
@@ -178,6 +187,12 @@ class Piece:
 
     def __len__(self) -> int:
         return len(self.versions)
+
+
+def remembered(chunk: Chunk, stride: int) -> list[list[float]]:
+    """Returns the first number of each memory, segment by segment."""
+    numbers = iter(chunk.columns["memory"][:, 0].tolist())
+    return [[next(numbers) for _ in range(0, length, stride)] for length in chunk.columns["length"].tolist()]
 
 
 def pieces(chunks: Sequence[Chunk]) -> list[Piece]:

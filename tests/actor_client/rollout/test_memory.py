@@ -1,0 +1,115 @@
+"""Memories of environments that are stepped together: what a policy that counts remembers of each."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from rollcast.enums import ColumnRole
+
+from actor_client.envs.base import EnvBatch
+from actor_client.envs.factory import make_env_batch
+from actor_client.envs.scalar import ScalarBatch
+from actor_client.policy.memory import MemoryForm
+from actor_client.rollout.loop import LoopLimits, RolloutLoop
+from actor_client.rollout.tables import remembered_rows
+from tests.actor_client.envs import toys
+from tests.actor_client.rollout.harness import KeepingLink, KeepingSession, RulePolicy, limits, remembered
+
+FORM = MemoryForm(size=5, stride=3)
+
+
+def played(batch: EnvBatch, vector_steps: int, *, swap_every: int = 0, **options: Any) -> KeepingLink:
+    """Steps a batch with a policy that counts, and swaps it now and then."""
+    link = KeepingLink(batch.spec, memory=FORM, **options)
+    versions = itertools.count(1)
+    link.policies.append(RulePolicy(batch.spec, memory=FORM))
+    steps = itertools.count(1)
+
+    def allowed() -> bool:
+        if swap_every and next(steps) % swap_every == 0:
+            link.policies.append(RulePolicy(batch.spec, version=next(versions), memory=FORM))
+        return True
+
+    link.allowed = allowed
+    done = LoopLimits(max_steps=vector_steps * batch.num_envs)
+    RolloutLoop(lambda: batch, batch, KeepingSession(), link, limits=done).run()
+    return link
+
+
+def check(link: KeepingLink) -> int:
+    """Each memory is as many steps old as its row is in its episode; returns how many there are."""
+    found = 0
+    for chunk in link.chunks:
+        assert chunk.roles["memory"] is ColumnRole.MEMORY
+        lengths, firsts = chunk.columns["length"].tolist(), chunk.columns["first_step"].tolist()
+        for numbers, first, length in zip(remembered(chunk, FORM.stride), firsts, lengths, strict=True):
+            assert numbers == list(range(first, first + length, FORM.stride))
+            found += len(numbers)
+    return found
+
+
+@pytest.mark.parametrize("options", [{"time_horizon": 7}, {"time_horizon": 6}, {"time_horizon": 1},
+                                     {"time_horizon": 50, "cut_at_swap": True, "swap_every": 5},
+                                     {"time_horizon": 50, "max_policy_lag": 2, "swap_every": 4}])  # fmt: skip
+def test_memories_go_with_the_first_row_of_every_sequence(options: dict[str, Any]) -> None:
+    """Whatever cuts segments, they are those of their rows; episodes begin with zeros, and swaps change nothing."""
+    batch = ScalarBatch([toys.Toy(length=length) for length in (4, 11, 30)], "Toy")
+    assert check(played(batch, 60, **options)) >= 60
+
+
+def test_steps_that_environments_ignore_leave_no_memory() -> None:
+    """A vector entry point that resets with the next step begins episodes with zeros, too."""
+    batch = make_env_batch("CartPole-v1", num_envs=3, vector=True)
+    link = played(batch, 100, time_horizon=8)
+    assert check(link) > 60
+    assert any(chunk.columns["end"].max() > 1 for chunk in link.chunks)
+
+
+def test_chunks_with_memories_keep_to_their_limits() -> None:
+    """Memories count among the bytes of a chunk; a horizon that would not fit is cut (the link checks)."""
+    batch = ScalarBatch([toys.Toy(length=10_000)], "Toy")
+    largest = 9_000
+    link = played(batch, 800, time_horizon=1000, limits=limits(largest=largest))
+    check(link)
+    assert len(link.chunks) > 2
+
+
+def test_another_generation_remembers_nothing_and_may_have_another_form() -> None:
+    """Its first step in a running episode begins with zeros, in a column of its own size and stride."""
+    batch = ScalarBatch([toys.Toy(length=100)], "Toy")
+    link = KeepingLink(batch.spec, memory=FORM, time_horizon=4, limits=limits(steps=4))
+    link.policies.append(RulePolicy(batch.spec, memory=FORM))
+    other = MemoryForm(size=2, stride=2)
+    steps = itertools.count(1)
+
+    def allowed() -> bool:
+        if next(steps) == 9:
+            link.memory = other
+            link.policies.append(RulePolicy(batch.spec, generation=2, memory=other))
+        return True
+
+    link.allowed = allowed
+    RolloutLoop(lambda: batch, batch, KeepingSession(), link, limits=LoopLimits(max_steps=16)).run()
+    before, after = (
+        [chunk for chunk in link.chunks if chunk.generation == generation] for generation in (1, 2)
+    )  # fmt: skip
+    assert [numbers for chunk in before for numbers in remembered(chunk, 3)] == [[0, 3], [4, 7]]
+    assert [numbers for chunk in after for numbers in remembered(chunk, 2)] == [[0, 2], [4, 6]]
+    assert all(chunk.columns["memory"].shape[1] == 2 for chunk in after)
+
+
+def test_rows_that_carry_memories() -> None:
+    """The first of each segment, and every one a stride later."""
+    assert remembered_rows(np.array([4, 1, 6]), 3).tolist() == [0, 3, 4, 5, 8]
+    assert remembered_rows(np.array([2, 2]), 1).tolist() == [0, 1, 2, 3]
+
+
+def test_a_form_knows_its_bytes() -> None:
+    """A segment's memories never take more than by row and by segment together."""
+    for size, stride, length in itertools.product((1, 5, 128), (1, 3, 64), (1, 2, 64, 65, 1000)):
+        form = MemoryForm(size, stride)
+        assert -(-length // stride) * 4 * size <= length * form.row_bytes + form.segment_bytes
+    assert MemoryForm().row_bytes == MemoryForm().segment_bytes == 0

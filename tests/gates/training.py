@@ -122,7 +122,7 @@ def record(arm: Arm, seed: int, folder: Path) -> Path:
     behavior = behavior_of(arm.run_file)
     file = folder / f"{behavior}.demo"
     command = [sys.executable, "-m", "actor_client", "gym", *_environment(arm), "--record", str(file)]
-    command += ["--model", str(folder / f"{behavior}.onnx"), "--episodes", str(arm.record.episodes)]
+    command += ["--policy", str(folder / f"{behavior}.onnx"), "--record-episodes", str(arm.record.episodes)]
     command += ["--behavior", behavior, "--seed", str(seed)]
     with Child("the recorder", command, folder.parent / "logs" / f"{folder.name}-record.log") as recorder:
         recorder.wait_for_success(START_SECONDS)

@@ -267,7 +267,7 @@ class Learner:
             generation=self._generation,
             run_seed=self._seed,
             server_version=version("rollcast"),
-            assignment=self._lessons.assignment() if self._lockstep is None else self._lockstep.waiting(),
+            assignment=self._lessons.assignment(),
         )
         return LearnerServer(
             address=self._service.address,

@@ -31,6 +31,7 @@ from actor_client.unity.channels.plugins import ChannelPlugin, load_plugins
 from actor_client.unity.conversation import Conversation
 from actor_client.unity.counts import GatewayCounts
 from actor_client.unity.gateway import Gateway, GatewaySettings
+from actor_client.unity.lockstep import refuse_lockstep
 from actor_client.unity.mailbox import Mailbox
 from actor_client.unity.players.launch import find_build
 from actor_client.unity.players.logfiles import log_place
@@ -155,6 +156,7 @@ class UnityActor:
         """
         settings, link = self._settings, self._link
         run = link.open(settings.connect_timeout)
+        refuse_lockstep(run)
         self._gateway = gateway = Gateway(
             link,
             run,

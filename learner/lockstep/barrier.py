@@ -118,12 +118,6 @@ class Lockstep:
             reason=self._reason,
         )
 
-    def waiting(self) -> policy_pb2.Assignment:
-        """Returns what actors are told before the first round."""
-        assignment = self._lessons.assignment() or policy_pb2.Assignment()
-        assignment.lockstep_quota_steps = max(1, self._quota_steps)
-        return assignment
-
     def state(self) -> dict[str, Any]:
         """Returns what a restart needs, as plain values."""
         return {"round": self._round, "checkpoint": self._checkpoint, "reason": self._reason}

@@ -58,8 +58,20 @@ class RunInfo:
             environment_settings=_environment(options),
             engine_settings=_engine(options),
             server_version=server_version,
-            assignment=assignment,
+            assignment=_until_rounds_begin(options, assignment),
         )
+
+
+def _until_rounds_begin(options: RunOptions, asked: policy_pb2.Assignment | None) -> policy_pb2.Assignment | None:
+    """Returns what actors are asked to do at first: in lock-step, to wait for a round."""
+    lockstep = options.rollcast.lockstep
+    if lockstep is None:
+        return asked
+    assignment = policy_pb2.Assignment()
+    if asked is not None:
+        assignment.CopyFrom(asked)
+    assignment.lockstep_quota_steps = lockstep.quota_steps or 1  # a round will say how many, this says that there are
+    return assignment
 
 
 def _limits(options: RunOptions) -> session_pb2.ChunkLimits:

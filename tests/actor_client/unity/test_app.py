@@ -281,3 +281,17 @@ def test_what_is_no_program_is_one_line(tmp_path: Path) -> None:
         assert actor.process.wait(SECONDS) == ExitCode.UNKNOWN_ENVIRONMENT
         (end,) = actor.events("actor_ended")
         assert "exec format error" in end["error"]
+
+
+def test_a_run_in_lockstep_is_refused_with_its_reason(tmp_path: Path) -> None:
+    """The learner asks for rounds at the opening: the gateway leaves before any player starts, and says why."""
+    build = make_build(tmp_path / "build")
+    with (
+        RealLearner(lockstep={"actors": 1}) as learner,
+        started(tmp_path, learner.address, "--env", str(build)) as actor,
+    ):
+        assert actor.process.wait(SECONDS) == ExitCode.REFUSED
+        assert actor.events("players_started") == []
+        (said,) = actor.events("actor_ended")
+        assert "lock-step" in said["error"]
+        assert "players" in said["error"]

@@ -1,5 +1,0 @@
-"""Has moved to `learner.networks.fit`."""
-
-from learner.networks.fit import require_fit
-
-__all__ = ["require_fit"]

@@ -41,6 +41,7 @@ def make_deterministic(device: torch.device, environ: Mapping[str, str] = os.env
                 f"{WORKSPACE_VARIABLE} is {given!r}, under which CUDA's results differ from run to run: rollcast.lockstep "
                 f"needs {WORKSPACES[0]}; unset it, or remove rollcast.lockstep",
             )
-        os.environ.setdefault(WORKSPACE_VARIABLE, WORKSPACES[0])  # read when cuBLAS is first used
+        if given is None:
+            os.environ[WORKSPACE_VARIABLE] = WORKSPACES[0]  # read when cuBLAS is first used
         torch.backends.cudnn.benchmark = False
     torch.use_deterministic_algorithms(mode=True)

@@ -29,6 +29,7 @@ from learner.control import RunControl
 from learner.ending import write_ending
 from learner.exits import ExitCode, UserError
 from learner.files import WriteFailed
+from learner.inference import serve_inference
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.ledger import Ledger
 from learner.ingest.sessions import SessionTable
@@ -90,6 +91,8 @@ def serve(loaded: LoadedRun) -> int:
         initialize_from=checkpoints.initialize_from,
     )
     with opened as folder, log_file.opened(folder.path):
+        if checkpoints.inference:
+            return serve_inference(loaded, folder)
         return asyncio.run(Learner(loaded, folder).run())
 
 

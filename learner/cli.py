@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from learner.evaluate_command import add_evaluate
 from learner.exits import ExitCode, UserError
 from learner.mlagents_flags import add_mlagents_flags
 from learner.runs.commands import add_compare, add_runs
@@ -56,6 +57,7 @@ def build_parser() -> argparse.ArgumentParser:
         ("healthcheck", "exit with 0 if the learner accepts actors", _healthcheck),
     ):
         _add_operator_command(commands.add_parser(name, help=text), function)
+    add_evaluate(commands.add_parser("evaluate", help="measure a run's policy: so many episodes, nothing is trained"))
     add_runs(commands.add_parser("runs", help="list runs: their state, steps and best return"))
     add_compare(commands.add_parser("compare", help="draw the curves of runs as a picture"))
     return parser
@@ -121,6 +123,10 @@ def _add_settings_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resume", nargs="?", const="true", metavar="auto", type=_resume_word,
         help="go on with the run; auto: if there is one",
+    )  # fmt: skip
+    parser.add_argument(
+        "--checkpoint", metavar="WHICH",
+        help="with --resume: go on from last (default), best, a step, or a .pt file",
     )  # fmt: skip
     parser.add_argument("--force", action="store_const", const="true", help="start anew in a folder that holds a run")
     parser.add_argument("--initialize-from", metavar="ID", help="begin with the networks of another run")

@@ -33,6 +33,7 @@ class ExitCode(enum.IntEnum):
 
     TRAINER_FAILED = 40, "a trainer raised an error; the last checkpoint is kept"
     POLICY_CHECK_FAILED = 41, "the exported policy does not compute what the trained one computes"
+    EVALUATION_CUT_SHORT = 42, "an evaluation ended before all its episodes were played; what was played is printed"
     NOT_SAVED = 43, "something is not on the disk: a checkpoint, a run's last model or summary, a command's output"
 
     INTERRUPTED = 130, "a signal ended the learner at once: while it started, or a third one while it stopped"

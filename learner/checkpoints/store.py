@@ -26,6 +26,7 @@ from learner.checkpoints.documents import (
 from learner.checkpoints.names import safe_name
 from learner.checkpoints.runfolder import RunFolder
 from learner.checkpoints.status import BestEntry, CheckpointEntry, TrainingStatus
+from learner.checkpoints.untrained import PREVIOUS_RUN_STATE, RUN_STATE
 from learner.exits import ExitCode, UserError
 from learner.files import read_regular, write_file
 
@@ -282,6 +283,18 @@ class CheckpointStore:
             )
         if used == self.folder.previous_run_state and not problems:
             log.warning("resuming from the state before the newest", reason=f"{self.folder.run_state} is missing")
+
+
+def read_run_state(folder: Path) -> RunState | None:
+    """Reads the run state of a folder that may belong to another learner, or the one before it; changes nothing.
+
+    Returns:
+        None where there is neither, or none can be read.
+    """
+    for name in (RUN_STATE, PREVIOUS_RUN_STATE):
+        with contextlib.suppress(BadCheckpoint):
+            return _read_run_state(folder / name)
+    return None
 
 
 def _export(export: Callable[[Path], object], model: Path) -> None:

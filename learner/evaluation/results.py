@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -66,7 +66,7 @@ class EvaluationResult:
     def of(
         cls,
         behavior: str,
-        played: Sequence[Played],
+        played: Collection[Played],
         *,
         step: int,
         version: int,

@@ -69,6 +69,8 @@ def conflicts(options: RunOptions) -> Iterator[tuple[Path, str]]:
             ("rollcast", "evaluation"),
             "an evaluation takes actors out of the rounds: evaluate the checkpoints instead",
         )
+    if options.checkpoint_settings.inference:
+        yield ("checkpoint_settings", "inference"), "nothing is trained under it, in lock-step or otherwise: remove one"
     named: list[tuple[Path, TrainerSettings]] = [
         (("behaviors", name), settings) for name, settings in options.behaviors.items()
     ]

@@ -10,13 +10,16 @@ from learner.settings.rewards import RewardSignals
 from learner.settings.run import RunOptions
 from learner.settings.trainer import TrainerSettings
 
-BUILT_TRAINERS = frozenset({"appo", "impala", "ppo"})
+BUILT_TRAINERS = frozenset({"appo", "impala", "ppo", "sac"})
 """Trainer types that can be trained; the others of the run file can be read."""
 
-BUILT_SIGNALS = frozenset({"extrinsic", "curiosity", "rnd"})
+BUILT_SIGNALS = frozenset({"extrinsic", "curiosity", "rnd", "gail"})
 
 RECURRENT_TRAINERS = frozenset({"appo", "impala", "ppo"})
 """Those whose policies may have a memory."""
+
+CLONING_TRAINERS = frozenset({"appo", "impala", "ppo"})
+"""Those that can imitate demonstrations beside their rewards."""
 
 
 def unsupported(options: RunOptions) -> list[str]:
@@ -26,8 +29,6 @@ def unsupported(options: RunOptions) -> list[str]:
     ]
     if options.default_settings is not None:
         found.extend(_of_behavior("default_settings", options.default_settings))
-    if options.checkpoint_settings.inference:
-        found.append("checkpoint_settings.inference: acting without training is not built yet, remove it")
     for name, parameter in (options.environment_parameters or {}).items():
         found.extend(_of_parameter(f"environment_parameters.{name}", name, parameter))
     return found
@@ -54,6 +55,8 @@ def _of_behavior(path: str, settings: TrainerSettings) -> Iterator[str]:
             f"{path}.network_settings.memory: {settings.trainer_type} has no recurrent networks, remove it; trainers that "
             f"have: {recurrent}"
         )
+    if network.tower is not None and settings.trainer_type == "sac":
+        yield f"{path}.network_settings.tower: sac's critics have no residual tower, remove it"
     for signal in settings.reward_signals.active():
         if signal in RewardSignals.model_fields and signal not in BUILT_SIGNALS:
             yield f"{path}.reward_signals.{signal}: not built yet, remove it"
@@ -61,5 +64,8 @@ def _of_behavior(path: str, settings: TrainerSettings) -> Iterator[str]:
         yield f"{path}.reward_signals: there is none, so nothing would be learned; add extrinsic: {{}}"
     if settings.self_play is not None:
         yield f"{path}.self_play: not built yet, remove it"
-    if settings.behavioral_cloning is not None:
-        yield f"{path}.behavioral_cloning: not built yet, remove it"
+    if settings.behavioral_cloning is not None and settings.trainer_type in HYPERPARAMETERS.keys() - CLONING_TRAINERS:
+        cloning = ", ".join(sorted(CLONING_TRAINERS))
+        yield (
+            f"{path}.behavioral_cloning: {settings.trainer_type} does not imitate yet, remove it; trainers that do: {cloning}"
+        )

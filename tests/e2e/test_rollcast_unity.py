@@ -218,7 +218,6 @@ def test_another_gateway_joins(bench: Bench) -> None:
     [
         (["--env=nowhere/Game"], ExitCode.UNKNOWN_ENVIRONMENT, "nowhere/Game"),
         (["--num-envs=none"], LearnerCode.RUN_FILE, "--num-envs"),
-        (["--inference"], LearnerCode.RUN_FILE, "not built yet"),
         (["--resume"], LearnerCode.NOTHING_TO_RESUME, "no run 'x'"),
         (["--resume-it"], ExitCode.USAGE, "--help"),
         (["--address=127.0.0.1"], LearnerCode.RUN_FILE, "host:port"),

@@ -13,8 +13,8 @@ behaviors:
     hyperparameters: {batch_size: 128}
     reward_signals: {curiosity: {}, rnd: {}, gail: {demo_path: d}}
     behavioral_cloning: {demo_path: d}
+    self_play: {}
   Team: {trainer_type: poca, self_play: {}}
-checkpoint_settings: {inference: true}
 """
 OFF_POLICY = "behaviors: {Walker: {trainer_type: sac}}\n"
 
@@ -36,11 +36,9 @@ def test_each_thing_is_named_and_nothing_is_written(tmp_path: Path) -> None:
     assert not (tmp_path / "results").exists()
     paths = [line.split(":")[0].strip() for line in done.stderr.splitlines()]
     assert paths == [
-        "behaviors.Pusher.reward_signals.gail",
-        "behaviors.Pusher.behavioral_cloning",
+        "behaviors.Pusher.self_play",
         "behaviors.Team.trainer_type",
         "behaviors.Team.self_play",
-        "checkpoint_settings.inference",
         "error",
     ]
 

@@ -66,8 +66,8 @@ def test_the_run_folder_is_looked_at(
 
 def test_what_is_not_built_is_refused(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As `serve` refuses it; without --can-start the settings are shown all the same."""
-    assert _check(run_file, "--inference") == ExitCode.RUN_FILE
-    assert "checkpoint_settings.inference" in capsys.readouterr().err
+    assert _check(run_file, "--set", "default_settings.trainer_type=poca") == ExitCode.RUN_FILE
+    assert "default_settings.trainer_type" in capsys.readouterr().err
 
 
 def test_logs_of_players_alone_are_no_run(run_file: Path) -> None:

@@ -15,10 +15,7 @@ from .conftest import WriteRun
     [
         ("behaviors: {A: {trainer_type: sac}}", "behaviors.A.trainer_type: sac is not built yet"),
         ("default_settings: {trainer_type: poca}", "default_settings.trainer_type: poca is not built yet"),
-        ("behaviors: {A: {}}\ncheckpoint_settings: {inference: true}", "checkpoint_settings.inference"),
         ("behaviors: {A: {self_play: {}}}", "behaviors.A.self_play"),
-        ("behaviors: {A: {behavioral_cloning: {demo_path: x}}}", "behaviors.A.behavioral_cloning"),
-        ("behaviors: {A: {reward_signals: {extrinsic: {}, gail: {demo_path: d}}}}", "behaviors.A.reward_signals.gail"),
         ("behaviors: {A: {reward_signals: {}}}", "nothing would be learned"),
         ("default_settings: {self_play: {}}", "default_settings.self_play"),
         (

@@ -1,0 +1,89 @@
+"""Who takes part in lock-step: as many as the run file says, at places that a restart keeps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rollcast.errors import BadRequest, TooManySessions
+from rollcast.v1 import policy_pb2
+
+from learner.service.assignments import AssignmentBoard
+from learner.service.run_info import RunInfo
+from tests.learner.ingest.parts import NAME, Parts, make_options
+
+
+def parts(**lockstep: Any) -> Parts:
+    """Tables of a run in lock-step."""
+    return Parts(make_options(lockstep={"actors": 2, **lockstep}))
+
+
+def test_one_more_actor_waits() -> None:
+    """The refusal names the setting, and the place is free once somebody has left."""
+    run = parts()
+    first, second = run.open("a").session, run.open("b").session
+    assert (first.actor_index, second.actor_index) == (0, 1)
+    with pytest.raises(TooManySessions, match=r"rollcast\.lockstep\.actors"):
+        run.open("c")
+    run.sessions.close(first, [])
+    assert run.open("c").session.actor_index == 0
+
+
+def test_after_a_restart_actors_have_their_places() -> None:
+    """A new process under an old name takes the place of the one that was awaited, at once; so may one of a new name."""
+    run = parts()
+    for name in ("a", "b"):
+        run.declared(run.open(name).session)
+    again = Parts(run.behaviors._options, generation=2)
+    again.behaviors.load(run.behaviors.state())
+    again.sessions.load(run.sessions.state())
+    old = again.open("b", instance="another process")
+    assert old.session.actor_index == 1
+    assert [session.actor_name for session in old.ended] == ["b"]
+    new = again.open("new", instance="a third process")
+    assert new.session.actor_index == 0
+    assert [session.actor_name for session in new.ended] == ["a"]
+    assert len(again.sessions.live()) == 2
+
+
+def test_names_decide_where_the_run_file_has_them() -> None:
+    """Whoever comes first; another name is refused for good, with those that would do."""
+    run = parts(actor_names=["left", "right"])
+    assert run.open("right").session.actor_index == 1
+    with pytest.raises(BadRequest, match="left, right"):
+        run.open("middle")
+    assert run.open("left").session.actor_index == 0
+
+
+def test_actors_wait_from_their_opening_on() -> None:
+    """Before the first round the answer to an opening says that there are rounds; in other runs it does not."""
+
+    def opening(**service: Any) -> policy_pb2.Assignment | None:
+        return RunInfo.from_options(make_options(**service), run_id="run", generation=1, run_seed=1).assignment
+
+    told = opening(lockstep={"actors": 2})
+    assert told is not None
+    assert (told.lockstep_quota_steps > 0, told.lockstep_round) == (True, 0)
+    assert opening() is None
+
+
+def test_only_players_hear_of_a_round() -> None:
+    """Who joins amid a round is told to wait, and to reset nothing."""
+    run = parts()
+    player, late = run.open("a").session, run.open("b").session
+    for session in (player, late):
+        run.declared(session)
+    board = AssignmentBoard()
+    board.replace(
+        policy_pb2.Assignment(lockstep_quota_steps=4, lockstep_round=3, reset=policy_pb2.RESET_MODE_NOW),
+        frozenset({player.session_id}),
+    )
+    found = []
+    for session in (player, late):
+        message = board.for_session(session)
+        assert message is not None
+        found.append(policy_pb2.SubscribeResponse.FromString(message).assignment)
+    assert [told.lockstep_round for told in found] == [3, 0]
+    assert [told.reset for told in found] == [policy_pb2.RESET_MODE_NOW, policy_pb2.RESET_MODE_NONE]
+    assert [told.lockstep_quota_steps for told in found] == [4, 4]
+    assert all(told.behaviors[0].behavior == NAME for told in found)

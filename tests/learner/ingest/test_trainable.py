@@ -163,6 +163,18 @@ def test_a_footprint_counts_attention_and_generated_weights() -> None:
         table(make_options(max_training_bytes=2**30)).declare(seeing(crowd(2000, 5)), 0, 1)
 
 
+def test_a_footprint_counts_the_policys_memory() -> None:
+    """A row of the ring holds one, the gates have parameters, and a minibatch leaves numbers for the way back."""
+    block = {"time_horizon": 8, "network_settings": {"hidden_units": 32, "memory": {"memory_size": 12}}}
+    settings = RunOptions.model_validate({"behaviors": {NAME: block}}).behaviors[NAME]
+    plain = RunOptions.model_validate({"behaviors": {NAME: {**block, "network_settings": {"hidden_units": 32}}}})
+    service, spec = plain.rollcast, make_spec()
+    without, found = footprint(spec, plain.behaviors[NAME], service), footprint(spec, settings, service)
+    assert found.row_bytes - without.row_bytes == 4 * 12
+    assert found.policy_bytes - without.policy_bytes == 4 * 4 * 6 * (32 + 6 + 1)
+    assert found.batch_bytes - without.batch_bytes == 3 * 4 * settings.hyperparameters.batch_size * 5 * 12
+
+
 def test_free_memory_is_that_of_the_machine_or_of_the_container(tmp_path: Path) -> None:
     """The smaller one counts; without such files, the machine's whole memory."""
     meminfo, cgroup = tmp_path / "meminfo", tmp_path / "cgroup"

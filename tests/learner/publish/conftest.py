@@ -13,7 +13,7 @@ from rollcast.enums import ImageLayout, ObservationKind, ObservationRole
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 from learner.networks.policy import PolicyNetwork
-from learner.settings.network import NetworkSettings
+from learner.settings.network import MemorySettings, NetworkSettings
 
 
 @dataclass(frozen=True)
@@ -100,26 +100,8 @@ def kind(request: pytest.FixtureRequest) -> Kind:
     return found
 
 
-class RecurrentPolicy(PolicyNetwork):
-    """A policy with memory: what exporters shall be able to take once networks have one."""
-
-    def __init__(self, spec: BehaviorSpec) -> None:
-        super().__init__(spec, NetworkSettings(hidden_units=16))
-        self.memory_size = 8
-        self.lstm = torch.nn.LSTM(16, 4, batch_first=True)
-        self.widen = torch.nn.Linear(4, 16)
-
-    def forward(self, observations: Any, action_masks: Any = None, recurrent_in: Any = None) -> Any:
-        """Runs one step."""
-        hidden, cell = recurrent_in.unsqueeze(0).split(4, dim=2)
-        output, (hidden, cell) = self.lstm(
-            self.body(observations).unsqueeze(1), (hidden.contiguous(), cell.contiguous())
-        )
-        result = self.act(self.widen(output.squeeze(1)), action_masks)
-        return result._replace(recurrent_out=torch.cat((hidden, cell), dim=2).squeeze(0))
-
-
 @pytest.fixture
 def recurrent() -> PolicyNetwork:
     """A policy with memory."""
-    return RecurrentPolicy(BehaviorSpec("Walker", (vector(),), HYBRID))
+    settings = NetworkSettings(hidden_units=16, memory=MemorySettings(memory_size=8, sequence_length=4))
+    return PolicyNetwork(BehaviorSpec("Walker", (vector(),), HYBRID), settings)

@@ -10,15 +10,15 @@ import onnxruntime as untyped_runtime
 import pytest
 import torch
 from rollcast.enums import ObservationKind, ObservationRole
-from rollcast.specs import BehaviorSpec
+from rollcast.specs import ActionSpec, BehaviorSpec
 
 from learner.checkpoints.runfolder import open_run_folder
 from learner.checkpoints.store import CheckpointStore
 from learner.networks.policy import PolicyNetwork
 from learner.publish.unity import render_unity
-from learner.settings.network import NetworkSettings
+from learner.settings.network import MemorySettings, NetworkSettings
 from learner.trainers.ppo.trainer import PPOTrainer
-from tests.learner.publish.unity_behaviors import TRAINED, examples
+from tests.learner.publish.unity_behaviors import TRAINED, examples, vector
 from tests.learner.trainers.started import feed, make
 from tests.learner.trainers.synthetic import SyntheticActor
 
@@ -49,6 +49,12 @@ OF_ATTENTION = OF_CONDITIONED | {"Cast", "Less", "ReduceSum", "Softmax", "Transp
 """Of attention, besides: heads are split and joined, and padding is found by comparison. Both importers read them, too."""
 
 
+OF_MEMORY = {"MatMul", "Squeeze", "Unsqueeze"}
+"""Of an LSTM, besides: its gates are plain products, and Unity's memory has an axis more."""
+HALLWAY = BehaviorSpec("Hallway", (vector(105), vector(3, "symbol")), ActionSpec(0, (5,)))
+"""The example scene whose agents must remember."""
+
+
 def extra_operators(spec: BehaviorSpec) -> set[str]:
     """The operators that only lists of entities and goals need."""
     attends = any(observation.kind is ObservationKind.ENTITIES for observation in spec.observations)
@@ -61,8 +67,8 @@ def described(items: Any) -> list[tuple[str, str, list[Any]]]:
     return [(item.name, item.type, item.shape) for item in items]
 
 
-def expected(spec: BehaviorSpec) -> tuple[list[Any], list[Any]]:
-    """The inputs and outputs that the format has for a behavior without memory."""
+def expected(spec: BehaviorSpec, memory: int = 0) -> tuple[list[Any], list[Any]]:
+    """The inputs and outputs that the format has for a behavior."""
     axes, branches = spec.action.continuous_size, list(spec.action.discrete_branches)
     inputs = [(f"obs_{place}", FLOAT, ["batch", *each.shape]) for place, each in enumerate(spec.observations)]
     outputs: list[Any] = [("version_number", FLOAT, [1]), ("memory_size", FLOAT, [1])]
@@ -75,12 +81,15 @@ def expected(spec: BehaviorSpec) -> tuple[list[Any], list[Any]]:
         outputs.append(("discrete_actions", INT64, ["batch", len(branches)]))
         outputs.append(("discrete_action_output_shape", FLOAT, [1, len(branches)]))
         outputs.append(("deterministic_discrete_actions", INT64, ["batch", len(branches)]))
+    if memory:
+        inputs.append(("recurrent_in", FLOAT, ["batch", 1, memory]))
+        outputs.append(("recurrent_out", FLOAT, ["batch", 1, memory]))
     return inputs, outputs
 
 
-def constants(spec: BehaviorSpec) -> dict[str, Any]:
+def constants(spec: BehaviorSpec, memory: int = 0) -> dict[str, Any]:
     """The outputs that do not depend on the inputs."""
-    found: dict[str, Any] = {"version_number": [3.0], "memory_size": [0.0]}
+    found: dict[str, Any] = {"version_number": [3.0], "memory_size": [float(memory)]}
     if spec.action.continuous_size:
         found["continuous_action_output_shape"] = [float(spec.action.continuous_size)]
     if spec.action.discrete_branches:
@@ -111,6 +120,33 @@ def test_the_models_of_the_example_scenes(spec: BehaviorSpec) -> None:
     assert [(item.domain, item.version) for item in model.opset_import] == [("", 9)]
     assert 4 <= model.ir_version <= 6
     assert {node.op_type for node in model.graph.node} <= OPERATORS | extra_operators(spec)
+
+
+@pytest.mark.parametrize("spec", [HALLWAY, examples()["Crawler"], TRAINED["hybrid"]], ids=lambda spec: spec.name)
+def test_models_with_memory(spec: BehaviorSpec) -> None:
+    """They take and give a memory of three axes, name its size, and need no operator but those of plain layers."""
+    settings = NetworkSettings(hidden_units=8, memory=MemorySettings(memory_size=128))
+    network = PolicyNetwork(spec, settings)
+    payload = render_unity(network)
+    session = onnxruntime.InferenceSession(payload)
+    inputs, outputs = expected(spec, 128)
+    assert described(session.get_inputs()) == inputs
+    assert described(session.get_outputs()) == outputs
+    model = onnx.load_model_from_string(payload)
+    assert {node.op_type for node in model.graph.node} <= OPERATORS | OF_MEMORY | extra_operators(spec)
+    wire, given = seen(spec, 3)
+    masks, masked = masks_for(spec, 3)
+    memory, own = np.zeros((3, 1, 128), np.float32), torch.zeros(3, 128)
+    for step in range(4):
+        found = run(session, {**given, **masked, "recurrent_in": memory})
+        with torch.no_grad():
+            after = network(wire, masks, own).recurrent_out
+        assert after is not None
+        np.testing.assert_allclose(found["recurrent_out"][:, 0], after.numpy(), rtol=1e-4, atol=1e-5)
+        memory, own = found["recurrent_out"], after
+        if step == 1:  # the second agent's episode ends
+            memory[1], own[1] = 0.0, 0.0
+    assert {name: found[name].tolist() for name in constants(spec, 128)} == constants(spec, 128)
 
 
 @pytest.fixture(scope="module", params=TRAINED)

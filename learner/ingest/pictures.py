@@ -35,6 +35,11 @@ def picture_size(spec: ObservationSpec) -> tuple[int, int, int]:
     return (second, third, first) if spec.layout == ImageLayout.CHW else (first, second, third)
 
 
+def is_channels_first(spec: ObservationSpec) -> bool:
+    """Says whether the planes of a picture are its first axis."""
+    return spec.layout == ImageLayout.CHW
+
+
 def picture_fault(spec: ObservationSpec, kind: str) -> str | None:
     """Says why a tower cannot take a picture, and what to do; None if it can."""
     height, width, _ = picture_size(spec)

@@ -9,12 +9,13 @@ import torch
 from rollcast.specs import ObservationSpec
 from torch import Tensor, nn
 
-from learner.ingest.network_size import row_numbers
+from learner.ingest.boards import row_numbers
 from learner.networks.conditioning import ConditionedLayer
 from learner.networks.dense import DenseLayers, DenseRecord
 from learner.networks.encoders import ObservationEncoder
 from learner.networks.initializers import Initializer
 from learner.networks.memory import Memory, MemoryRecord, Unrolled
+from learner.networks.tower import BoardEncoder
 from learner.settings.network import NetworkSettings
 
 Needed = TypeVar("Needed")
@@ -47,17 +48,24 @@ class Body(nn.Module):
         UserError: a goal has no fixed length.
 
     Attributes:
-        size: width of what comes out: ``hidden_units``, or half of the memory's size.
+        size: width of what comes out: ``hidden_units``, half of the memory's size, or the numbers of a tower's planes.
         memory: the recurrent part; None without.
+        planes: the shape of what comes out of a residual tower; None of anything else.
         row_numbers: roughly how many numbers one row takes beside the usual few, for callers that bound their memory.
     """
 
     def __init__(self, specs: tuple[ObservationSpec, ...], settings: NetworkSettings, initializer: Initializer) -> None:
         super().__init__()
-        self.encoder = ObservationEncoder(specs, settings, initializer)
-        units = settings.hidden_units
+        self.encoder: ObservationEncoder | BoardEncoder
+        if settings.tower is None:
+            self.encoder, self.planes = ObservationEncoder(specs, settings, initializer), None
+            units, plain = settings.hidden_units, settings.num_layers
+        else:
+            self.encoder = BoardEncoder(specs, settings, settings.tower, initializer)
+            self.planes = self.encoder.planes
+            units, plain = self.encoder.size, 0
         goals, kind = self.encoder.goal_size, settings.activation
-        plain = settings.num_layers - 1 if goals else settings.num_layers
+        plain -= bool(goals)
         self.layers = DenseLayers(self.encoder.size, units, plain, kind, initializer)
         inputs = units if plain else self.encoder.size
         self.conditioned = ConditionedLayer(inputs, units, goals, kind, initializer) if goals else None

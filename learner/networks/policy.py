@@ -13,6 +13,7 @@ from learner.networks.body import Body
 from learner.networks.heads import CategoricalHead, GaussianHead
 from learner.networks.initializers import Initializer
 from learner.networks.memory import Unrolled
+from learner.networks.tower import BoardCategoricalHead
 from learner.settings.network import NetworkSettings
 
 
@@ -55,7 +56,15 @@ class PolicyNetwork(nn.Module):
         self.memory_size = self.body.memory_size
         continuous, branches = spec.action.continuous_size, spec.action.discrete_branches
         self.gaussian = GaussianHead(self.body.size, continuous, initializer) if continuous else None
-        self.categorical = CategoricalHead(self.body.size, tuple(branches), initializer) if branches else None
+        self.categorical = self._categorical(settings, tuple(branches), initializer) if branches else None
+
+    def _categorical(
+        self, settings: NetworkSettings, branches: tuple[int, ...], initializer: Initializer
+    ) -> CategoricalHead:
+        planes, tower = self.body.planes, settings.tower
+        if planes is None or tower is None:
+            return CategoricalHead(self.body.size, branches, initializer)
+        return BoardCategoricalHead(planes, tower, branches, initializer)
 
     def forward(
         self,

@@ -15,7 +15,15 @@ from learner.networks.heads import ValueHead
 from learner.networks.initializers import Initializer
 from learner.networks.memory import Unrolled
 from learner.networks.policy import PolicyNetwork, PolicyOutput
+from learner.networks.tower import BoardValueHead
 from learner.settings.network import NetworkSettings
+
+
+def value_head(body: Body, settings: NetworkSettings, signals: int, initializer: Initializer) -> ValueHead:
+    """Builds the head that values what a body computes."""
+    if body.planes is None or settings.tower is None:
+        return ValueHead(body.size, signals, initializer)
+    return BoardValueHead(body.planes, settings.tower, signals, initializer)
 
 
 class ValueNetwork(nn.Module):
@@ -34,7 +42,7 @@ class ValueNetwork(nn.Module):
         super().__init__()
         initializer = Initializer(settings.initialization, generator)
         self.body = Body(spec.observations, settings, initializer)
-        self.head = ValueHead(self.body.size, signals, initializer)
+        self.head = value_head(self.body, settings, signals, initializer)
 
     def forward(self, observations: Sequence[Tensor], sequences: Unrolled | None = None) -> Tensor:
         """Computes values ``[B, signals]`` of observations ``[B, *shape]``; packed sequences with a memory."""
@@ -222,5 +230,5 @@ def build_critic(
         generator: where initial weights come from; None is torch's own.
     """
     if shared:
-        return ValueHead(policy.body.size, signals, Initializer(settings.initialization, generator))
+        return value_head(policy.body, settings, signals, Initializer(settings.initialization, generator))
     return ValueNetwork(policy.spec, settings, signals, generator)

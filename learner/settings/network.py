@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
-from learner.settings.base import LenientSettings, PositiveWhole, invalid
+from learner.settings.base import LenientSettings, PositiveWhole, invalid, invalid_as_told
 from learner.settings.extensions import ENCODERS, declared
 
 VISUAL_ENCODERS = ("simple", "nature_cnn", "resnet", "match3", "fully_connected")
@@ -30,6 +30,15 @@ class MemorySettings(LenientSettings):
         return value
 
 
+class TowerSettings(LenientSettings):
+    """A residual tower over planes of a board; an empty map turns it on with these defaults."""
+
+    depth: PositiveWhole = Field(default=5, le=MAX_LAYERS, description="residual blocks, of two convolutions each")
+    width: PositiveWhole = Field(default=64, le=MAX_WIDTH, description="planes of each convolution")
+    policy_planes: PositiveWhole = Field(default=2, le=MAX_WIDTH, description="planes that the policy head looks at")
+    value_planes: PositiveWhole = Field(default=1, le=MAX_WIDTH, description="planes that the value head looks at")
+
+
 class NetworkSettings(LenientSettings):
     """The network of a behavior or of a reward signal."""
 
@@ -44,6 +53,9 @@ class NetworkSettings(LenientSettings):
         "point's name",
     )
     memory: MemorySettings | None = Field(default=None, description="recurrent memory; null has none")
+    tower: TowerSettings | None = Field(
+        default=None, description="residual tower for boards, in place of encoders and layers; null has none"
+    )
     goal_conditioning_type: Literal["hyper", "none"] = Field(default="hyper", description="how goal observations enter")
     deterministic: bool = Field(default=False, description="take the most likely action instead of a sample")
     activation: Literal["swish", "tanh", "relu"] = Field(
@@ -60,3 +72,9 @@ class NetworkSettings(LenientSettings):
             *names, last = (repr(name) for name in (*VISUAL_ENCODERS, *sorted(added)))
             raise invalid(f"must be {', '.join(names)} or {last}")
         return value
+
+    @model_validator(mode="after")
+    def _tower_has_no_memory(self) -> Self:
+        if self.tower is not None and self.memory is not None:
+            raise invalid_as_told("network_settings has a tower and a memory, which do not go together: take one out")
+        return self

@@ -17,7 +17,16 @@ from learner.settings.load import load_run_options
 from learner.settings.resolved import resolved_mlagents_json
 
 FOLDER = Path(__file__).parent / "golden"
-OWN_KEYS = {"rollcast", "activation", "initialization", "max_grad_norm", "ratio", "adam_epsilon", "gradient_accumulation"}
+OWN_KEYS = {
+    "rollcast",
+    "activation",
+    "initialization",
+    "max_grad_norm",
+    "ratio",
+    "adam_epsilon",
+    "gradient_accumulation",
+    "tower",
+}
 
 
 def without_own_keys(value: Any) -> Any:

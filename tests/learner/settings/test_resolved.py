@@ -32,6 +32,7 @@ NETWORK = {
     "num_layers": 2,
     "vis_encode_type": "simple",
     "memory": None,
+    "tower": None,
     "goal_conditioning_type": "hyper",
     "deterministic": False,
     "activation": "tanh",

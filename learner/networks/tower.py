@@ -1,0 +1,211 @@
+"""A residual tower for board games: planes of a board in, planes out, and heads that look at these through a 1x1 convolution.
+
+The form of Silver et al. 2017 ("Mastering the game of Go without human knowledge", Methods), but for batch normalization:
+its statistics would make the learner's log-probabilities differ from those that the actors recorded. Blocks are
+pre-activated (He et al. 2016, arXiv:1603.05027), and their second convolutions begin smaller the deeper the tower is (as in
+Zhang et al. 2019, arXiv:1901.09321), so that what comes out begins as large as what goes in.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from rollcast.specs import ObservationSpec
+from torch import Tensor, nn
+
+from learner.exits import ExitCode, UserError
+from learner.ingest.boards import Board, board_fault, board_of
+from learner.ingest.network_size import is_picture
+from learner.ingest.pictures import is_channels_first
+from learner.networks.encoders import Encoded, VectorEncoder, build_encoder
+from learner.networks.heads import CategoricalHead, ValueHead
+from learner.networks.initializers import Initializer
+from learner.settings.network import NetworkSettings, TowerSettings
+
+
+class _Block(nn.Module):
+    """Two 3x3 convolutions beside a skip.
+
+    Args:
+        width: planes.
+        depth: blocks of the tower.
+        initializer: where initial weights come from.
+    """
+
+    def __init__(self, width: int, depth: int, initializer: Initializer) -> None:
+        super().__init__()
+        second = initializer.conv(width, width, 3, padding=1)
+        with torch.no_grad():
+            second.weight.mul_(1.0 / math.sqrt(depth))
+        self.layers = nn.Sequential(nn.ReLU(), initializer.conv(width, width, 3, padding=1), nn.ReLU(), second)
+
+    def forward(self, planes: Tensor) -> Tensor:
+        """Adds what the block finds to its input ``[B, width, H, W]``."""
+        changed: Tensor = self.layers(planes)
+        return planes + changed
+
+
+class BoardEncoder(nn.Module):
+    """All observations of a behavior as one board, through the tower: ``[B, width * H * W]``.
+
+    Boards stand above each other; each number beside them becomes a plane that has it everywhere.
+
+    Args:
+        specs: the observations, in the order in which they arrive.
+        settings: the network block of the run file.
+        tower: its part about the tower.
+        initializer: where initial weights come from.
+
+    Raises:
+        UserError: the observations are no board.
+
+    Attributes:
+        size: numbers that come out.
+        planes: their shape ``(width, H, W)``.
+    """
+
+    goal_size = 0
+
+    def __init__(
+        self,
+        specs: tuple[ObservationSpec, ...],
+        settings: NetworkSettings,
+        tower: TowerSettings,
+        initializer: Initializer,
+    ) -> None:
+        super().__init__()
+        fault = board_fault(specs)
+        if fault is not None:
+            raise UserError(ExitCode.RUN_FILE, fault)
+        board = board_of(specs, settings)
+        self._boards = tuple((index, spec) for index, spec in enumerate(specs) if is_picture(spec))
+        beside = {
+            index: build_encoder(spec, settings, initializer)
+            for index, spec in enumerate(specs)
+            if not is_picture(spec)
+        }
+        self._beside = tuple(beside)
+        self.encoders = nn.ModuleList(beside.values())
+        self.normalizing = {
+            index: encoder
+            for index, encoder in beside.items()
+            if isinstance(encoder, VectorEncoder) and encoder.normalizer is not None
+        }
+        self.planes = Board(tower.width, board.height, board.width)
+        self.size = math.prod(self.planes)
+        self.register_buffer("ones", torch.ones(1, 1, board.height, board.width), persistent=False)
+        self.stem = initializer.conv(board.planes, tower.width, 3, padding=1)
+        self.blocks = nn.Sequential(*(_Block(tower.width, tower.depth, initializer) for _ in range(tower.depth)))
+
+    ones: Tensor
+
+    def forward(self, observations: list[Tensor]) -> Tensor:
+        """Computes ``[B, width * H * W]``."""
+        parts = [_planes(observations[index], spec) for index, spec in self._boards]
+        for index, encoder in zip(self._beside, self.encoders, strict=True):
+            numbers: Tensor = encoder(observations[index])
+            parts.append(numbers.unsqueeze(2).unsqueeze(3) * self.ones)
+        board = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+        found: Tensor = self.blocks(self.stem(board)).relu().flatten(1)
+        return found
+
+    def encode(self, observations: list[Tensor]) -> Encoded:
+        """Computes the same, in the form of `ObservationEncoder.encode`; goals are planes like all else."""
+        return Encoded(self(observations), None)
+
+
+def _planes(observation: Tensor, spec: ObservationSpec) -> Tensor:
+    """Returns a board as ``[B, planes, H, W]`` float32."""
+    planes = observation.to(torch.float32)
+    if not is_channels_first(spec):
+        planes = planes.permute(0, 3, 1, 2)
+    return planes * (1.0 / spec.scale) if spec.scale else planes
+
+
+class _Neck(nn.Module):
+    """What a head sees of the tower's planes: a 1x1 convolution, so that its linear layer stays small.
+
+    Args:
+        planes: of the tower.
+        count: planes that are left.
+        initializer: where initial weights come from.
+    """
+
+    def __init__(self, planes: Board, count: int, initializer: Initializer) -> None:
+        super().__init__()
+        self._shape = tuple(planes)
+        self.size = count * planes.height * planes.width
+        self.conv = initializer.conv(planes.planes, count, 1)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Computes ``[B, size]`` from the tower's numbers."""
+        found: Tensor = self.conv(hidden.reshape(-1, *self._shape)).relu().flatten(1)
+        return found
+
+    def watched(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Computes the same while autograd watches; returns what it was computed from, too."""
+        with torch.enable_grad():
+            source = hidden.detach().requires_grad_()
+            return source, self(source)
+
+    def backward(self, source: Tensor, found: Tensor, outer: Tensor) -> Tensor:
+        """Writes the gradients of the convolution and returns the derivative with respect to the source."""
+        parameters = list(self.conv.parameters())
+        to_source, *gradients = torch.autograd.grad(found, [source, *parameters], outer)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            if parameter.grad is not None:
+                parameter.grad.copy_(gradient)
+        return to_source
+
+
+class BoardCategoricalHead(CategoricalHead):
+    """Moves: a 1x1 convolution, then one score for each choice of each branch.
+
+    Args:
+        planes: of the tower.
+        tower: its settings.
+        branches: number of choices of each branch.
+        initializer: where initial weights come from.
+    """
+
+    def __init__(
+        self, planes: Board, tower: TowerSettings, branches: tuple[int, ...], initializer: Initializer
+    ) -> None:
+        neck = _Neck(planes, tower.policy_planes, initializer)
+        super().__init__(neck.size, branches, initializer)
+        self.neck = neck
+
+    def forward(self, hidden: Tensor, action_masks: Tensor | None) -> Tensor:
+        """Computes log-probabilities ``[B, sum(branches)]`` from the tower's numbers; see `CategoricalHead`."""
+        return super().forward(self.neck(hidden), action_masks)
+
+    def backward(self, hidden: Tensor, to_scores: Tensor, action_masks: Tensor | None) -> Tensor:
+        """Goes back from the derivative of the masked scores, through the convolution."""
+        source, found = self.neck.watched(hidden)
+        return self.neck.backward(source, found, super().backward(found.detach(), to_scores, action_masks))
+
+
+class BoardValueHead(ValueHead):
+    """The position's worth: a 1x1 convolution, then one value for each reward signal.
+
+    Args:
+        planes: of the tower.
+        tower: its settings.
+        signals: number of reward signals.
+        initializer: where initial weights come from.
+    """
+
+    def __init__(self, planes: Board, tower: TowerSettings, signals: int, initializer: Initializer) -> None:
+        neck = _Neck(planes, tower.value_planes, initializer)
+        super().__init__(neck.size, signals, initializer)
+        self.neck = neck
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Computes values ``[B, signals]`` from the tower's numbers."""
+        return super().forward(self.neck(hidden))
+
+    def backward(self, hidden: Tensor, to_values: Tensor) -> Tensor:
+        """Goes back from the derivative of the values, through the convolution."""
+        source, found = self.neck.watched(hidden)
+        return self.neck.backward(source, found, super().backward(found.detach(), to_values))

@@ -1,0 +1,188 @@
+"""Residual towers for board games."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rollcast.enums import ImageLayout, ObservationKind
+from rollcast.errors import Untrainable
+from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
+
+from learner.exits import UserError
+from learner.ingest.boards import board_fault, head_inputs, row_numbers, tower_parameters
+from learner.ingest.trainable import check_pictures
+from learner.networks.policy import PolicyNetwork
+from learner.networks.value import ActorCritic, OutputGradients, build_critic
+from learner.publish.check import open_session
+from learner.publish.describe import describe
+from learner.publish.onnx import PolicyExporter
+from learner.publish.unity import render_unity
+from learner.settings.network import NetworkSettings
+from learner.settings.trainer import TrainerSettings
+from tests.learner.networks.specs import entities, vector
+
+TOWER = {"depth": 2, "width": 6, "policy_planes": 3, "value_planes": 2}
+SETTINGS = NetworkSettings.model_validate({"tower": TOWER, "normalize": True})
+ROWS = 7
+
+
+def board(
+    name: str = "board", shape: tuple[int, ...] = (4, 3, 5), *, layout: str = "CHW", **changes: Any
+) -> ObservationSpec:
+    """Planes of a board."""
+    known: dict[str, Any] = {"dtype": np.dtype(np.float32)}
+    return ObservationSpec(
+        name, shape=shape, kind=ObservationKind.IMAGE, layout=ImageLayout[layout], **{**known, **changes}
+    )
+
+
+SPECS = {
+    "a board": (board(),),
+    "planes last, of bytes": (board(shape=(3, 5, 4), layout="HWC", dtype=np.dtype(np.uint8), scale=2.0),),
+    "two boards": (board(), board("history", (3, 5, 2), layout="HWC")),
+    "pieces in hand": (board(), vector("hand", 3)),
+}
+
+
+def behavior(observations: tuple[ObservationSpec, ...], continuous: int = 0) -> BehaviorSpec:
+    """A game of fifteen fields and a pass."""
+    return BehaviorSpec("Game", observations, ActionSpec(continuous, (16,)))
+
+
+def seen(spec: BehaviorSpec) -> list[torch.Tensor]:
+    """Random observations in the types of the wire."""
+    generator = torch.Generator().manual_seed(2)
+    found = []
+    for observation in spec.observations:
+        values = torch.randint(0, 3, (ROWS, *observation.shape), generator=generator)
+        found.append(values.to(torch.from_numpy(np.zeros(0, observation.dtype)).dtype))
+    return found
+
+
+def masks() -> torch.Tensor:
+    """Random moves that are allowed."""
+    allowed = torch.randint(0, 2, (ROWS, 16), generator=torch.Generator().manual_seed(3), dtype=torch.uint8)
+    allowed[:, 4] = 1
+    return allowed
+
+
+@pytest.mark.parametrize("observations", SPECS.values(), ids=SPECS)
+def test_moves_that_are_not_allowed_are_not_made(observations: tuple[ObservationSpec, ...]) -> None:
+    """Scores of all moves are normalized over those that are allowed."""
+    spec = behavior(observations)
+    network = PolicyNetwork(spec, SETTINGS)
+    logits = network(seen(spec), masks()).logits
+    assert logits is not None
+    chances = logits.detach().exp()
+    torch.testing.assert_close(chances.sum(1), torch.ones(ROWS))
+    assert float(chances[masks() == 0].max()) < 1e-30
+
+
+@pytest.mark.parametrize("observations", SPECS.values(), ids=SPECS)
+def test_a_policy_in_onnx_equals_the_network(observations: tuple[ObservationSpec, ...]) -> None:
+    """After every parameter was changed: what actors run, and what Unity loads, choose as the network does."""
+    spec = behavior(observations)
+    network = PolicyNetwork(spec, SETTINGS)
+    exporter = PolicyExporter(network, describe(network, behavior_index=0, generation=1))
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    exporter.verify()
+    feed = {f"obs_{place}": values.numpy() for place, values in enumerate(seen(spec))}
+    expected = network(seen(spec), masks()).logits
+    assert expected is not None
+    session = open_session(exporter.render(network.state_dict()))
+    (logits,) = session.run(["logits"], feed | {"action_masks": masks().float().numpy()})
+    np.testing.assert_allclose(logits, expected.detach(), rtol=1e-4, atol=1e-5)
+    unity = {name: values.astype(np.float32) for name, values in (feed | {"action_masks": masks().numpy()}).items()}
+    for place, observation in enumerate(spec.observations):
+        if observation.scale:
+            unity[f"obs_{place}"] /= observation.scale  # Unity's pictures are from 0 to 1
+    (moves,) = open_session(render_unity(network)).run(["deterministic_discrete_actions"], unity)
+    assert moves[:, 0].tolist() == expected.argmax(1).tolist()
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("continuous", [0, 1])
+def test_the_way_back_by_hand_is_that_of_autograd(continuous: int, *, shared: bool) -> None:
+    """Every parameter of tower and heads gets the gradient that autograd finds."""
+    spec = behavior(SPECS["pieces in hand"], continuous)
+    generator = torch.Generator().manual_seed(1)
+    policy = PolicyNetwork(spec, SETTINGS, generator)
+    network = ActorCritic(policy, build_critic(policy, SETTINGS, signals=2, shared=shared, generator=generator))
+    for parameter in network.parameters():
+        parameter.grad = torch.full_like(parameter, 77.0)
+    output, values = network(seen(spec), masks())
+    assert output.logits is not None
+    head: Any = network.policy.categorical
+    scores = head.logits(head.neck(network.policy.body(seen(spec)))) * masks()
+    results = [part for part in (output.mean, output.log_std, scores, values) if part is not None]
+    slopes = [torch.randn(part.shape, generator=generator) for part in results]
+    parameters = list(network.parameters())
+    expected = torch.autograd.grad(results, parameters, slopes)
+    of_mean, of_spread = (slopes[0], slopes[1]) if continuous else (None, None)
+    outer = OutputGradients(of_mean, of_spread, slopes[-2], slopes[-1])
+    with torch.no_grad():
+        _, recorded, record = network.record(seen(spec), masks())
+        network.backward(record, outer)
+    torch.testing.assert_close(recorded, values)
+    for gradient, parameter in zip(expected, parameters, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-5)
+
+
+def test_a_deep_tower_begins_as_a_flat_one() -> None:
+    """What comes out of forty blocks is about as large as what comes out of two."""
+    sizes = []
+    for depth in (2, 40):
+        settings = NetworkSettings.model_validate({"tower": TOWER | {"depth": depth, "width": 16}})
+        spec = behavior(SPECS["a board"])
+        network = PolicyNetwork(spec, settings, torch.Generator().manual_seed(1))
+        sizes.append(float(network.body(seen(spec)).detach().square().mean().sqrt()))
+    assert 0.3 < sizes[1] / sizes[0] < 3.0
+
+
+def test_its_parameters_and_numbers_are_counted() -> None:
+    """What the check of a declaration computes is what the network has."""
+    spec = behavior(SPECS["pieces in hand"])
+    network = PolicyNetwork(spec, SETTINGS)
+    body = sum(parameter.numel() for parameter in network.body.parameters())
+    assert SETTINGS.tower is not None
+    assert tower_parameters(spec.observations, SETTINGS, SETTINGS.tower) == body
+    head: Any = network.categorical
+    assert head_inputs(spec.observations, SETTINGS) == head.logits.in_features
+    assert network.body.row_numbers == row_numbers(spec.observations, SETTINGS) == 2 * 5 * 6 * 15
+
+
+@pytest.mark.parametrize(
+    ("observations", "message"),
+    [
+        ((vector("state", 9),), "no observation is planes of a board"),
+        ((board(), board("other", (1, 3, 3))), "boards are 3x3 and 3x5: all must have one size"),
+        ((board(), entities()), "'crowd' is a list of entities"),
+    ],
+)
+def test_what_is_no_board_is_refused(observations: tuple[ObservationSpec, ...], message: str) -> None:
+    """When the behavior is declared, and by the network itself; the message says what to do."""
+    spec = behavior(observations)
+    assert message in str(board_fault(observations))
+    with pytest.raises(Untrainable, match=message):
+        check_pictures(spec, SETTINGS)
+    with pytest.raises(UserError, match=message):
+        PolicyNetwork(spec, SETTINGS)
+
+
+def test_small_boards_are_no_small_pictures() -> None:
+    """Three fields a side are enough for a tower, and too few for the encoders of pictures."""
+    spec = behavior((board(shape=(2, 3, 3)),))
+    check_pictures(spec, SETTINGS)
+    with pytest.raises(Untrainable, match="3x3 pixels"):
+        check_pictures(spec, NetworkSettings())
+
+
+def test_a_tower_has_no_memory() -> None:
+    """Both in one network are refused."""
+    with pytest.raises(ValueError, match="a tower and a memory"):
+        TrainerSettings.model_validate({"network_settings": {"tower": {}, "memory": {}}})

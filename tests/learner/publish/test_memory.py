@@ -80,7 +80,7 @@ class Forgetful(Memory):
 
     def forward(self, values: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Takes a constant for what it was given."""
-        return super().forward(values, torch.zeros_like(memory) if torch.jit.is_tracing() else memory)
+        return super().forward(values, torch.zeros_like(memory) if torch.onnx.is_in_onnx_export() else memory)
 
 
 def test_a_memory_that_the_file_forgets_is_found_at_start() -> None:

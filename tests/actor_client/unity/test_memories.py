@@ -31,7 +31,7 @@ def remembered(memories: AgentMemories, *everyone: Any, acting: RulePolicy | Non
     """The first number of each memory."""
     found = memories.of(acting or policy(), everyone)
     assert found is not None
-    return found[:, 0].tolist()
+    return [float(number) for number in found[:, 0]]
 
 
 def keep(memories: AgentMemories, numbers: Sequence[float], *everyone: Any) -> None:

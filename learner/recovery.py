@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from rollcast.errors import WireError
 
 from learner.checkpoints.choice import LAST, load_chosen
-from learner.checkpoints.documents import CheckpointFailed
+from learner.checkpoints.documents import CheckpointFailed, saving
 from learner.checkpoints.schedule import RecoverySchedule
 from learner.checkpoints.store import CheckpointStore, RunState
 from learner.curriculum.lessons import Lessons, no_lessons
@@ -173,6 +173,7 @@ class CheckpointKeeper:
             log.info("resumed_from", behavior=name, checkpoint=self._resume_checkpoint, step=chosen.step)
         elif saved is not None:
             trainer.load_state_dict(saved)
+            trainer.load_experience(self.store.folder.behavior(name))
         else:
             initial = self.store.load_initial(name, trainer.trainer_settings.init_path)
             if initial is not None:
@@ -202,6 +203,8 @@ class CheckpointKeeper:
             keep_checkpoints=trainer.trainer_settings.keep_checkpoints,
             export=trainer.export_model,
         )
+        with saving(self.store.folder.path):
+            trainer.save_experience(self.store.folder.behavior(trainer.brain_name))
         self._metrics.note_saved(time.monotonic() - began, is_run_state=False)
         self._tell_saved(trainer.brain_name, trainer.get_step, path)
         return path

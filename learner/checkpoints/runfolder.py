@@ -7,6 +7,7 @@
     results/<run_id>/run_state.pt, run_state.previous.pt               what a restart goes on from
     results/<run_id>/<Behavior>.onnx                                   the model, at the end
     results/<run_id>/<Behavior>/<Behavior>-<step>.pt, .onnx            checkpoints; checkpoint.pt is the newest
+    results/<run_id>/<Behavior>/last_replay_buffer.npz                 replay memory, where it is to be saved
     results/<run_id>/<Behavior>/stats.csv, events.out.tfevents.*       statistics
     results/<run_id>/run_logs/training_status.json                     their list, lessons, ratings
     results/<run_id>/versions.json, events.jsonl, logs/                what it was made with, what happened, the log
@@ -32,8 +33,8 @@ from learner.settings.base import Value
 from learner.settings.names import name_problem
 from learner.settings.resolved import to_yaml
 
-_STATISTICS = ("events.out.*", "stats.csv")
-"""What another run's statistics would be mixed up with."""
+_STATISTICS = ("events.out.*", "stats.csv", "last_replay_buffer.npz")
+"""What another run's statistics, or its experience, would be mixed up with."""
 _MAX_GENERATION_BYTES = 4096
 _MAX_GENERATION_DIGITS = 18  # it travels as uint64
 

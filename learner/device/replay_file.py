@@ -23,7 +23,7 @@ from learner.device.columns import ACTION_MASK, DISCRETE_ACTION, RingColumn
 from learner.device.replay import ReplayMemory
 from learner.files import atomic_file, open_regular
 
-FILE_NAME: Final = "last_replay_buffer.rcr"
+FILE_NAME: Final = "last_replay_buffer.npz"
 _FORMAT: Final = 1
 _PAGE: Final = "page.json"
 _ROWS: Final = "rows.npy"

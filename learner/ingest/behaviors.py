@@ -17,6 +17,7 @@ from learner.exits import UserError
 from learner.ingest.ledger import Ledger
 from learner.ingest.memory import available_bytes
 from learner.ingest.queue import TrajectoryQueue
+from learner.ingest.replay_size import keeps_replay
 from learner.ingest.round_queue import RoundQueue
 from learner.ingest.trainable import (
     check_footprint,
@@ -270,8 +271,8 @@ class BehaviorTable:
 
     def _check_ring(self, spec: BehaviorSpec, settings: TrainerSettings, agents: int) -> None:
         ring_steps = self.service.device_ring_steps
-        if ring_steps is None:
-            return  # the trainer makes its ring large enough
+        if ring_steps is None or keeps_replay(settings):
+            return  # the trainer makes its ring large enough, or has none
         buffer_size = settings.hyperparameters.buffer_size
         chunk = chunk_steps(spec, self.service)
         need = 2 * buffer_size + agents * settings.time_horizon + chunk
@@ -293,7 +294,9 @@ class BehaviorTable:
 
 
 def max_policy_lag(settings: TrainerSettings, service: ServiceSettings) -> int:
-    """Returns how many versions may lie between acting and learning; 0 sets no limit."""
+    """Returns how many versions may lie between acting and learning; 0 sets no limit, as for replay: all its steps are old."""
+    if keeps_replay(settings):
+        return 0
     if service.max_policy_lag is not None:
         return service.max_policy_lag
     return _MAX_POLICY_LAG.get(settings.trainer_type, 0)

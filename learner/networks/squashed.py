@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 from rollcast.enums import Squash
@@ -10,7 +10,6 @@ from rollcast.specs import BehaviorSpec
 from torch import Tensor, nn
 
 from learner.networks.dense import linear_backward
-from learner.networks.heads import CategoricalHead
 from learner.networks.initializers import Initializer
 from learner.networks.policy import PolicyNetwork, PolicyOutput
 from learner.settings.network import NetworkSettings
@@ -53,6 +52,20 @@ def within_bounds(log_std: Tensor) -> Tensor:
     return (log_std > LOG_STD_MIN) & (log_std < LOG_STD_MAX)
 
 
+class HeadGradients(NamedTuple):
+    """Derivatives of a loss with respect to a policy's output; None where there is no such part.
+
+    Attributes:
+        mean: ``[B, n]``.
+        log_std: ``[B, n]``, 0 where it is at a bound.
+        scores: ``[B, sum(branches)]``, with respect to masked scores before they are normalized.
+    """
+
+    mean: Tensor | None
+    log_std: Tensor | None
+    scores: Tensor | None
+
+
 class SquashedPolicyNetwork(PolicyNetwork):
     """What acts: continuous actions are tanh of Gaussian draws; discrete ones as in every other policy.
 
@@ -78,30 +91,20 @@ class SquashedPolicyNetwork(PolicyNetwork):
         logits = None if self.categorical is None else self.categorical(hidden, action_masks)
         return PolicyOutput(mean, log_std, logits, None)
 
-    def heads_backward(
-        self,
-        hidden: Tensor,
-        to_mean: Tensor | None,
-        to_log_std: Tensor | None,
-        to_scores: Tensor | None,
-        action_masks: Tensor | None,
-    ) -> Tensor:
+    def heads_backward(self, hidden: Tensor, outer: HeadGradients, action_masks: Tensor | None) -> Tensor:
         """Writes the gradients of the heads and returns the derivative with respect to ``hidden``.
 
         Args:
             hidden: ``[B, size]``, what the heads saw.
-            to_mean: ``[B, n]``, or None without continuous actions.
-            to_log_std: the same.
-            to_scores: ``[B, sum(branches)]``, of masked scores before normalization; None without discrete actions.
+            outer: the loss's derivatives with respect to what they computed.
             action_masks: as they were given.
         """
         found: list[Tensor] = []
-        gaussian: StateGaussianHead | None = self.state_gaussian
-        categorical: CategoricalHead | None = self.categorical
-        if gaussian is not None and to_mean is not None and to_log_std is not None:
-            found.append(gaussian.backward(hidden, to_mean, to_log_std))
-        if categorical is not None and to_scores is not None:
-            found.append(categorical.backward(hidden, to_scores, action_masks))
+        gaussian, categorical = self.state_gaussian, self.categorical
+        if gaussian is not None and outer.mean is not None and outer.log_std is not None:
+            found.append(gaussian.backward(hidden, outer.mean, outer.log_std))
+        if categorical is not None and outer.scores is not None:
+            found.append(categorical.backward(hidden, outer.scores, action_masks))
         return found[0] if len(found) == 1 else found[0] + found[1]
 
 

@@ -55,7 +55,7 @@ class TwinRecord(NamedTuple):
 
     Attributes:
         inputs: what went into each layer, the head included: ``[2, B, width]``.
-        sums: what went into each activation: ``[2, B, units]``.
+        sums: what went into each activation: ``[2, B, units]``; only swish needs it.
         actions: ``[B, n]``, watched by autograd, if goals condition the critics.
         watched: what autograd goes back from, ``[2, B, outputs]``, in that case.
     """
@@ -145,10 +145,13 @@ class TwinCritic(nn.Module):
             return watched.detach(), TwinRecord([], [], leaf, watched)
         values = self._first(encoded.values, actions)
         inputs, sums = [values], []
+        # As in `learner.networks.dense`: on a CPU tanh(x) = 2 sigmoid(2 x) - 1 is four times as fast as tanh.
+        by_sigmoid = self.kind == "tanh" and values.device.type == "cpu"
+        scale = 2 if by_sigmoid else 1
         for layer in self._layers:
-            before = layer(values)
+            before = torch.baddbmm(layer.bias, values, layer.weight, beta=scale, alpha=scale)
             sums.append(before)
-            values = self._activation(before)
+            values = before.sigmoid().mul_(2.0).sub_(1.0) if by_sigmoid else self._activation(before)
             inputs.append(values)
         return self._shaped(self.head(values)), TwinRecord(inputs, sums)
 

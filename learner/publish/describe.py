@@ -8,6 +8,7 @@ from rollcast.specs import BehaviorSpec
 from rollcast.transforms import ActionTransform
 
 from learner.networks.policy import PolicyNetwork
+from learner.networks.squashed import squash_of
 
 
 def input_names(spec: BehaviorSpec, memory_size: int) -> tuple[str, ...]:
@@ -36,7 +37,7 @@ def describe(
     behavior_index: int,
     generation: int,
     deterministic: bool = False,
-    squash: Squash = Squash.CLIP3_DIV3,
+    squash: Squash | None = None,
     memory_stride: int = 0,
 ) -> PolicyDescription:
     """Describes a network before its first version; the exporter fills in the hash, and each version its numbers.
@@ -46,11 +47,13 @@ def describe(
         behavior_index: the behavior's number in this run.
         generation: the learner's start.
         deterministic: actors take the mode of the distribution.
-        squash: what is done to a continuous draw first: CLIP3_DIV3 or NONE for a Gaussian, TANH for a squashed one.
+        squash: what is done to a continuous draw first: CLIP3_DIV3 or NONE for a Gaussian, TANH for a squashed one; None
+            goes by the network.
         memory_stride: rows between two records of memory; only with memory.
     """
     spec = network.spec
     action = spec.action
+    squash = squash_of(network) if squash is None else squash
     gaussian = Distribution.TANH_GAUSSIAN if squash is Squash.TANH else Distribution.GAUSSIAN_CLIP3
     transform = ActionTransform(squash, action.continuous_low, action.continuous_high)
     return PolicyDescription(

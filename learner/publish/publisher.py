@@ -42,7 +42,7 @@ class PolicyPublisher:
         behavior_index: the behavior's number in this run.
         generation: the learner's start.
         deterministic: actors take the mode of the distribution.
-        squash: what is done to a continuous draw first.
+        squash: what is done to a continuous draw first; None goes by the network.
         memory_stride: rows between two records of memory.
     """
 
@@ -53,7 +53,7 @@ class PolicyPublisher:
         behavior_index: int,
         generation: int,
         deterministic: bool = False,
-        squash: Squash = Squash.CLIP3_DIV3,
+        squash: Squash | None = None,
         memory_stride: int = 0,
     ) -> None:
         self._store = store

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from learner.files import write_file
 from learner.networks.policy import PolicyNetwork
+from learner.networks.squashed import squash_of
 from learner.publish.describe import input_names
 from learner.publish.graph import declare, trace
 
@@ -37,13 +38,13 @@ class ExportFailed(Exception):  # noqa: N818 - it says what happened
     """The model could not be exported or written; training can go on."""
 
 
-def export_unity(network: PolicyNetwork, path: Path, *, squash: Squash = Squash.CLIP3_DIV3) -> None:
+def export_unity(network: PolicyNetwork, path: Path, *, squash: Squash | None = None) -> None:
     """Writes the model, whole or not at all.
 
     Args:
         network: what acts; on any device, not changed.
         path: the file.
-        squash: how a continuous draw becomes an action in [-1, 1]; NONE leaves it as it is.
+        squash: how a continuous draw becomes an action in [-1, 1]; NONE leaves it as it is, None goes by the network.
 
     Raises:
         ExportFailed: an operator cannot be expressed, the disk is full, ... It is the only exception.
@@ -54,7 +55,7 @@ def export_unity(network: PolicyNetwork, path: Path, *, squash: Squash = Squash.
         raise ExportFailed(f"no model for Unity at {path}: {type(error).__name__}: {error}") from error
 
 
-def render_unity(network: PolicyNetwork, squash: Squash = Squash.CLIP3_DIV3) -> bytes:
+def render_unity(network: PolicyNetwork, squash: Squash | None = None) -> bytes:
     """Makes the bytes of the model; see `export_unity`.
 
     Inputs: ``obs_i`` ``[batch, *shape]``, ``action_masks`` ``[batch, sum(branches)]`` with discrete actions,
@@ -64,7 +65,7 @@ def render_unity(network: PolicyNetwork, squash: Squash = Squash.CLIP3_DIV3) -> 
     import onnx  # noqa: PLC0415 - takes a third of a second, and only a checkpoint needs it
 
     network = copy.deepcopy(network).cpu().eval()
-    wrapper = _UnityModel(network, squash)
+    wrapper = _UnityModel(network, squash_of(network) if squash is None else squash)
     values = wrapper.example()
     outputs = wrapper.output_names()
     batched = {*values, *(name for name in outputs if name.endswith(("_actions", "recurrent_out")))}

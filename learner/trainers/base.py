@@ -230,6 +230,25 @@ class Trainer(ABC):
     def export_model(self, path: Path) -> None:
         """Writes the model that Unity loads."""
 
+    def save_experience(self, folder: Path) -> None:
+        """Writes experience that outlives updates into a folder, beside a checkpoint, where a trainer keeps any.
+
+        Args:
+            folder: of the behavior.
+
+        Raises:
+            WriteFailed: it cannot be written; what was there before is untouched.
+        """
+        del folder  # most trainers keep none
+
+    def load_experience(self, folder: Path) -> None:
+        """Goes on with the experience that `save_experience` wrote, if it can be read; after `load_state_dict`.
+
+        Args:
+            folder: of the behavior.
+        """
+        del folder
+
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
         """Returns everything that training depends on: tensors, numbers, texts, lists and dicts."""

@@ -10,8 +10,14 @@ from learner.trainers.base import Trainer
 from learner.trainers.context import TrainerContext
 from learner.trainers.impala.trainer import IMPALATrainer
 from learner.trainers.ppo.trainer import PPOTrainer
+from learner.trainers.sac.trainer import SACTrainer
 
-_TRAINERS: dict[str, type[Trainer]] = {"appo": APPOTrainer, "impala": IMPALATrainer, "ppo": PPOTrainer}
+_TRAINERS: dict[str, type[Trainer]] = {
+    "appo": APPOTrainer,
+    "impala": IMPALATrainer,
+    "ppo": PPOTrainer,
+    "sac": SACTrainer,
+}
 
 
 def own_trainers() -> frozenset[str]:

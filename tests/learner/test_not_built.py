@@ -16,7 +16,7 @@ behaviors:
     self_play: {}
   Team: {trainer_type: poca, self_play: {}}
 """
-OFF_POLICY = "behaviors: {Walker: {trainer_type: sac}}\n"
+GROUPED = "behaviors: {Walker: {trainer_type: poca}}\n"
 
 
 def serve(text: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
@@ -45,7 +45,7 @@ def test_each_thing_is_named_and_nothing_is_written(tmp_path: Path) -> None:
 
 def test_trainers_that_are_not_built_are_named(tmp_path: Path) -> None:
     """The run file is right, the trainer is not there: the line says so, and which trainers are."""
-    done = serve(OFF_POLICY, tmp_path)
+    done = serve(GROUPED, tmp_path)
     assert done.returncode == 11
     assert not (tmp_path / "results").exists()
-    assert "behaviors.Walker.trainer_type: sac is not built yet; trainers that are: appo" in done.stderr
+    assert "behaviors.Walker.trainer_type: poca is not built yet; trainers that are: appo" in done.stderr

@@ -5,7 +5,7 @@ state: one `MetricsSnapshot` a scrape, so that numbers which belong together are
 two instances. The reference of all metrics is deploy/METRICS.md.
 """
 
-from learner.observe.metrics.behaviors import BehaviorMetrics, LossNumbers
+from learner.observe.metrics.behaviors import BehaviorMetrics, LossNumbers, ReplayNumbers
 from learner.observe.metrics.learner import (
     CheckpointMetrics,
     IntakeMetrics,
@@ -26,6 +26,7 @@ __all__ = [
     "LossNumbers",
     "MetricsSnapshot",
     "PolicyMetrics",
+    "ReplayNumbers",
     "SessionMetrics",
     "Spread",
     "unobserved",

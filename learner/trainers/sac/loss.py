@@ -34,7 +34,7 @@ from torch import Tensor
 
 from learner.networks.distributions import categorical_entropy, log_tanh_slope
 from learner.networks.policy import PolicyOutput
-from learner.networks.squashed import within_bounds
+from learner.networks.squashed import HeadGradients, within_bounds
 
 _HALF_LOG_TWO_PI = 0.9189385332046727
 
@@ -68,20 +68,6 @@ class Alphas:
 
     continuous: Tensor | None
     discrete: Tensor | None
-
-
-class PolicyGradients(NamedTuple):
-    """Derivatives of the policy loss; None where there is no such part.
-
-    Attributes:
-        mean: ``[B, n]``.
-        log_std: ``[B, n]``, 0 where it is at a bound.
-        scores: ``[B, A]``, with respect to masked scores before they are normalized.
-    """
-
-    mean: Tensor | None
-    log_std: Tensor | None
-    scores: Tensor | None
 
 
 def draw(output: PolicyOutput, noise: Tensor | None) -> Draw:
@@ -161,7 +147,7 @@ def policy_loss_at_values(drawn: Draw, values: Tensor, branches: Sequence[int]) 
 
 def policy_loss(
     drawn: Draw, values: Tensor, to_actions: Tensor | None, alphas: Alphas, branches: Sequence[int]
-) -> tuple[PolicyGradients, Tensor]:
+) -> tuple[HeadGradients, Tensor]:
     """Differentiates the policy loss with respect to the policy's output.
 
     Args:
@@ -190,7 +176,7 @@ def policy_loss(
         costs = alphas.discrete * output.logits - worth
         scale = 1.0 / (steps * len(branches))
         to_scores = _softmax_backward(drawn.probabilities, costs, branches).mul_(scale)
-    return PolicyGradients(to_mean, to_log_std, to_scores), loss
+    return HeadGradients(to_mean, to_log_std, to_scores), loss
 
 
 def temperature_loss(

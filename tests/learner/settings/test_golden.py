@@ -25,6 +25,7 @@ OWN_KEYS = {
     "ratio",
     "adam_epsilon",
     "gradient_accumulation",
+    "max_update_debt",
     "tower",
 }
 

@@ -13,7 +13,7 @@ from .conftest import WriteRun
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("behaviors: {A: {trainer_type: sac}}", "behaviors.A.trainer_type: sac is not built yet"),
+        ("behaviors: {A: {trainer_type: poca}}", "behaviors.A.trainer_type: poca is not built yet"),
         ("default_settings: {trainer_type: poca}", "default_settings.trainer_type: poca is not built yet"),
         ("behaviors: {A: {self_play: {}}}", "behaviors.A.self_play"),
         ("behaviors: {A: {reward_signals: {}}}", "nothing would be learned"),

@@ -1,0 +1,270 @@
+"""Trainers that learn from replay memory: steps come in, updates pay for them, and actors wait for what is owed."""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+import torch
+
+from learner.device.replay import ReplayMemory
+from learner.device.replay_file import FILE_NAME, BadReplay, read_replay, write_replay
+from learner.ingest.behaviors import NOT_TRAINING
+from learner.ingest.queue import Pace, QueuedChunk
+from learner.ingest.replay_size import replay_row_bytes, replay_size
+from learner.observe.metrics import ReplayNumbers
+from learner.settings.hyperparameters import SACHyperparameters
+from learner.trainers.base import RingNumbers
+from learner.trainers.context import TrainerContext
+from learner.trainers.replay_intake import ReplayIntake, Taken
+from learner.trainers.rl import RLTrainer
+from learner.trainers.update_debt import UpdateDebt
+
+log = structlog.get_logger(__name__)
+
+PUBLISH_UPDATES: Final = 50
+PUBLISH_SECONDS: Final = 0.02
+"""The next version is broadcast after so many updates or so much time, whichever comes first. Each update is a version;
+a broadcast costs the learner and every actor about as much as an update does."""
+
+
+class ReplayTrainer(RLTrainer):
+    """Keeps steps in a replay memory and owes updates for them; one turn pays some.
+
+    A step counts as trained once it is in the memory. Nothing is dropped for its age. Instead, a chunk is taken in only
+    while no more than ``max_update_debt`` updates are owed, and what is owed counts as unsettled, so that actors get no
+    credit and wait: a policy is not left behind by the steps it has not learned from.
+
+    Args:
+        context: everything from outside.
+
+    Raises:
+        UserError: the settings do not fit the behavior.
+    """
+
+    def __init__(self, context: TrainerContext) -> None:
+        self.hyperparameters = self._own_hyperparameters(context, SACHyperparameters)
+        self._draws = torch.Generator(context.device).manual_seed(context.seed)
+        super().__init__(context)
+        hyper, spec = self.hyperparameters, context.behavior.spec
+        size = replay_size(
+            replay_row_bytes(spec), buffer_size=hyper.buffer_size, time_horizon=self.trainer_settings.time_horizon
+        )
+        self.memory = ReplayMemory(spec, size, context.device, self._draws)
+        self.intake = ReplayIntake(context.behavior.name, self.memory, context.ledger, context.generation)
+        self.debt = UpdateDebt(hyper.steps_per_update, hyper.buffer_init_steps)
+        self._needed_steps = min(hyper.batch_size, hyper.buffer_size)
+        self._chunk_steps = self.trainer_settings.time_horizon  # of the newest chunk
+        self._updates = 0  # of the present turn
+        self._is_updated = False
+        self._steps_at_update = 0
+        self._stage_seconds = 0.0
+        self._unpublished = 0  # updates
+        self._published_at = -math.inf
+
+    @property
+    def should_still_train(self) -> bool:
+        """Whether more updates are to come; those that are owed at the last step are still made."""
+        goes_on = self.get_step < self.get_max_steps or self.owed > 0
+        return self.is_training and not self.context.reduce.any_agrees(not goes_on)
+
+    @property
+    def ring(self) -> RingNumbers:
+        """Where its experience is."""
+        return RingNumbers(self.intake.waiting_steps, self.memory.steps, self.memory.size.capacity_steps)
+
+    @property
+    def owed(self) -> int:
+        """Updates that can be made now; none before the memory has enough steps."""
+        if self.debt.free_steps or self.memory.steps < self._needed_steps:
+            return 0
+        return self.debt.owed
+
+    @property
+    def max_update_debt(self) -> int:
+        """Updates that may be owed when a chunk is taken in."""
+        limit = self.hyperparameters.max_update_debt
+        return int(self._chunk_steps / self.hyperparameters.steps_per_update) if limit is None else limit
+
+    @abstractmethod
+    def _begin_updates(self) -> None:
+        """Prepares a turn."""
+
+    @abstractmethod
+    def _update_once(self) -> None:
+        """Takes one gradient step on a minibatch of `memory`; reads nothing back from the device."""
+
+    @abstractmethod
+    def _end_updates(self) -> bool:
+        """Reports a turn; returns False if its result was not finite, and everything is as it was some updates before."""
+
+    @abstractmethod
+    def _note_experience(self, taken: Taken) -> None:
+        """Looks at steps that have just entered the memory."""
+
+    def collect(self) -> bool:
+        """Takes what waits in the queues, as far as the debt allows, and tells the service what is held."""
+        before = self.get_step
+        is_busy = super().collect()
+        is_busy = self._take() or is_busy
+        if is_busy:
+            self._set_pace()
+            self._cadence(before)
+            self.tally.note_progress(self.get_step / self.get_max_steps)
+        self._publish_if_due()
+        return is_busy
+
+    def _process_trajectory(self, item: QueuedChunk) -> None:
+        self._metrics.queue_wait.observe(max(0.0, time.monotonic() - item.received_at))
+        self.tally.add(item.chunk)
+        if self.is_training:
+            self.intake.receive(item)
+        else:
+            self.intake.drop(NOT_TRAINING, item.chunk.rows)
+
+    def _take(self) -> bool:
+        """Moves chunks into the memory while the debt allows; returns whether there was one."""
+        began = time.monotonic()
+        is_busy = False
+        while self.get_step < self.get_max_steps and self.owed <= self.max_update_debt:
+            taken = self.intake.take()
+            if taken is None:
+                break
+            is_busy = True
+            self._chunk_steps = taken.steps
+            self._steps_trained += taken.steps
+            self.debt.add(taken.steps)
+            self._note_experience(taken)
+        if is_busy:
+            self._stage_seconds += time.monotonic() - began
+            self._show_memory()
+        return is_busy
+
+    def is_trainable(self) -> bool:
+        """Returns whether an update is owed."""
+        return self.owed > 0
+
+    def setup(self) -> None:
+        """Measures."""
+        self._metrics.stage.observe(self._stage_seconds)
+        self._stage_seconds = 0.0
+        self._clock.begin_update()
+
+    def train(self) -> None:
+        """Pays for steps, until nothing is owed or the next version is due."""
+        limit, end = min(self.owed, PUBLISH_UPDATES), time.monotonic() + PUBLISH_SECONDS
+        self._updates = 0
+        with self._metrics.optimize.time():
+            self._begin_updates()
+            while self._updates < limit:
+                self._update_once()
+                self._updates += 1
+                if time.monotonic() >= end:
+                    break
+            self._is_updated = self._end_updates()
+        self.debt.pay(self._updates)
+        self._clock.end_update(self._steps_trained - self._steps_at_update)
+        self._steps_at_update = self._steps_trained
+
+    def sync_models(self) -> None:
+        """Counts the updates, each a version, and broadcasts the newest if it is time; or none, if not finite."""
+        self._show_memory()
+        if not self._is_updated:
+            self._give_update_up(0)
+            return
+        self._failed_updates = 0
+        self._version += self._updates
+        self._optimizer_steps += self._updates
+        self._unpublished += self._updates
+        self.tally.note_update()
+        self._metrics.note_update(self._updates)
+        self._publish_if_due()
+
+    def teardown(self) -> None:
+        """Lets the service know what is still owed."""
+        self._set_pace()
+
+    def _publish_if_due(self) -> None:
+        if not self._unpublished:
+            return
+        now = time.monotonic()
+        if self._unpublished >= PUBLISH_UPDATES or now - self._published_at >= PUBLISH_SECONDS:
+            with self._metrics.publish.time():
+                self._publish()
+            self._unpublished, self._published_at = 0, now
+
+    def end_episode(self) -> None:
+        """Forgets what waits; what is in the memory stays there."""
+        self._clear("reset")
+
+    def finish(self) -> None:
+        """Ends training for good: what waits leaves the books as dropped, and the last version is broadcast."""
+        self._clear(NOT_TRAINING)
+        self._published_at = -math.inf
+        self._publish_if_due()
+
+    def _clear(self, reason: str) -> None:
+        self.intake.clear(reason)
+        self._set_pace()
+
+    def _set_pace(self) -> None:
+        """Tells the service what waits, and that steps whose updates are owed are not settled either."""
+        owing = math.ceil(self.debt.unpaid_steps) if self.owed else 0
+        limit = self.hyperparameters.max_update_debt
+        allowed = self._chunk_steps if limit is None else math.ceil(limit * self.hyperparameters.steps_per_update)
+        pace = Pace(held_steps=self.intake.waiting_steps + owing, ahead_limit_steps=allowed)
+        for queue in self.trajectory_queues:
+            queue.set_pace(pace)
+
+    def _show_memory(self) -> None:
+        counters = self.memory.counters
+        self._metrics.show_replay(
+            ReplayNumbers(
+                self.memory.steps, self.owed, counters.drawn, counters.evicted, int(self.memory.evicted_undrawn)
+            )
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns everything that training depends on but the memory, which `save_experience` writes."""
+        return {**super().state_dict(), "debt": self.debt.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a saved state; the memory is empty, and fills as at the start of a run.
+
+        Raises:
+            UserError: it does not fit this trainer.
+        """
+        super().load_state_dict(state)
+        self.debt.load_state_dict(state["debt"])
+        self._steps_at_update = self._steps_trained
+
+    def save_experience(self, folder: Path) -> None:
+        """Writes the memory, if the run file says ``save_replay_buffer``.
+
+        Raises:
+            WriteFailed: it cannot be written; the file that was there is untouched.
+        """
+        if self.hyperparameters.save_replay_buffer and self.memory.steps:
+            write_replay(self.memory, folder / FILE_NAME)
+
+    def load_experience(self, folder: Path) -> None:
+        """Reads the memory, if the run file says ``save_replay_buffer``; one that cannot be read costs its steps only."""
+        if not self.hyperparameters.save_replay_buffer:
+            return
+        try:
+            read_replay(self.memory, folder / FILE_NAME)
+        except BadReplay as error:
+            log.warning(
+                "replay_not_loaded",
+                behavior=self.brain_name,
+                reason=str(error),
+                action="training goes on with an empty replay memory, which fills as at the start of a run",
+            )
+            return
+        self.debt.free_steps = max(0, self.debt.free_steps - self.memory.steps)
+        log.info("replay_loaded", behavior=self.brain_name, steps=self.memory.steps)

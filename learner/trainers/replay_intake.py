@@ -1,0 +1,103 @@
+"""From chunks of the queue to replay memory, and the reasons why some steps never get there."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from rollcast.enums import Purpose
+from torch import Tensor
+
+from learner.device.layout import ChunkSegments, segments_of
+from learner.device.replay import ReplayMemory
+from learner.ingest.ledger import Ledger
+from learner.ingest.queue import QueuedChunk
+from learner.trainers.intake import GENERATION, NOT_FOR_TRAINING, TOO_LONG
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A chunk that waits, and which of its segments are to be trained."""
+
+    item: QueuedChunk
+    parts: ChunkSegments
+    chosen: NDArray[np.int64]
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What entered the memory.
+
+    Attributes:
+        steps: how many.
+        places: where they are, ``[N]`` int64; valid until the next are taken.
+    """
+
+    steps: int
+    places: Tensor
+
+
+class ReplayIntake:
+    """Checks what comes out of the queue and lets it wait until it may enter the memory. Every fate is in the books.
+
+    Args:
+        behavior: its name in the books.
+        memory: where segments go.
+        ledger: the books.
+        generation: of the policies whose steps are accepted.
+
+    Attributes:
+        waiting_steps: checked, not in the memory.
+    """
+
+    def __init__(self, behavior: str, memory: ReplayMemory, ledger: Ledger, generation: int) -> None:
+        self.waiting_steps = 0
+        self._behavior = behavior
+        self._memory = memory
+        self._ledger = ledger
+        self._generation = generation
+        self._waiting: deque[_Waiting] = deque()
+
+    def receive(self, item: QueuedChunk) -> None:
+        """Takes a chunk over from the queue."""
+        chunk = item.chunk
+        if chunk.segments == 0:
+            return
+        if chunk.generation != self._generation:
+            self.drop(GENERATION, chunk.rows)
+            return
+        parts = segments_of(chunk)
+        fits = parts.lengths < self._memory.size.block_rows
+        purposes = chunk.columns.get("purpose")
+        trains = np.ones_like(fits) if purposes is None else purposes <= Purpose.TRAIN
+        self.drop(TOO_LONG, int(parts.lengths[~fits].sum()))
+        self.drop(NOT_FOR_TRAINING, int(parts.lengths[fits & ~trains].sum()))
+        chosen = np.flatnonzero(fits & trains)
+        if len(chosen):
+            entry = _Waiting(item, parts, chosen, int(parts.lengths[chosen].sum()))
+            self._waiting.append(entry)
+            self.waiting_steps += entry.steps
+
+    def take(self) -> Taken | None:
+        """Moves the next chunk into the memory; its steps count as trained from here on. None if none waits."""
+        if not self._waiting:
+            return None
+        entry = self._waiting.popleft()
+        self.waiting_steps -= entry.steps
+        places = self._memory.add(entry.item.chunk, entry.parts, entry.chosen)
+        self._ledger.trained(self._behavior, entry.steps)
+        return Taken(entry.steps, places)
+
+    def clear(self, reason: str) -> None:
+        """Drops everything that waits."""
+        steps, self.waiting_steps = self.waiting_steps, 0
+        self._waiting.clear()
+        self.drop(reason, steps)
+
+    def drop(self, reason: str, steps: int) -> None:
+        """Enters dropped steps in the books."""
+        if steps:
+            self._ledger.drop_queued(self._behavior, reason, steps)

@@ -1,0 +1,187 @@
+"""The SAC trainer: off-policy actor-critic with learned temperatures, from the replay memory of many actors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from rollcast.enums import Squash
+from rollcast.specs import BehaviorSpec
+
+from learner.exits import ExitCode, UserError
+from learner.networks.fit import require_fit
+from learner.networks.policy import PolicyNetwork
+from learner.networks.squashed import SquashedPolicyNetwork
+from learner.networks.twin import TwinCritic
+from learner.rewards.signal_set import SignalSet
+from learner.rewards.signals import build_signals
+from learner.trainers.context import TrainerContext
+from learner.trainers.normalization import ObservationStatistics
+from learner.trainers.replay import PUBLISH_UPDATES, ReplayTrainer
+from learner.trainers.replay_intake import Taken
+from learner.trainers.sac.batches import BatchMaker
+from learner.trainers.sac.learner import Report, Restorable, SACLearner
+from learner.trainers.sac.networks import SACNetworks, Temperatures
+from learner.trainers.sac.report import read_report
+from learner.trainers.schedules import LEARNING_RATE_FLOOR, ScheduledValue
+
+
+class SACTrainer(ReplayTrainer):
+    """Soft actor-critic over replay memory; see ``sac.md``.
+
+    Args:
+        context: everything from outside.
+
+    Attributes:
+        networks: everything that is trained.
+        learner: what trains it.
+        signals: the reward signals.
+        statistics: behind the normalizers.
+
+    Raises:
+        UserError: the settings do not fit the behavior.
+    """
+
+    def __init__(self, context: TrainerContext) -> None:
+        if context.behavior.settings.network_settings.memory is not None:
+            raise UserError(
+                ExitCode.RUN_FILE,
+                f"behaviors.{context.behavior.name}.network_settings.memory is set, and sac trains no recurrent networks: "
+                "take the memory block out, or use ppo",
+            )
+        if context.behavior.settings.network_settings.tower is not None:
+            raise UserError(
+                ExitCode.RUN_FILE,
+                f"behaviors.{context.behavior.name}.network_settings.tower is set, and sac's critics have no residual tower: "
+                "take the tower block out, or use ppo",
+            )
+        self._weights = torch.Generator().manual_seed(context.seed)
+        super().__init__(context)
+        hyper = self.hyperparameters
+        self._learning_rate = ScheduledValue(
+            hyper.learning_rate_schedule, hyper.learning_rate, LEARNING_RATE_FLOOR, self.get_max_steps
+        )
+        self._batches = BatchMaker(context.behavior.spec, self.memory, self.signals, context.device)
+        self._signal_steps = 0.0  # that reward signals have not been updated for
+        self._statistics_changed = False
+        self._report: Report | None = None
+        self._before: tuple[Restorable, dict[str, Any]] | None = None
+        self._updates_since_snapshot = 0
+
+    def create_policy(self, spec: BehaviorSpec) -> PolicyNetwork:
+        """Makes the network that acts."""
+        policy = SquashedPolicyNetwork(spec, self.trainer_settings.network_settings, self._weights)
+        return policy.to(self.context.device)
+
+    def create_optimizer(self) -> None:
+        """Makes the critics, the temperatures, the reward signals and the optimizers."""
+        context, hyper = self.context, self.hyperparameters
+        spec, network = context.behavior.spec, self.trainer_settings.network_settings
+        if not isinstance(self.policy, SquashedPolicyNetwork):
+            raise TypeError(f"{type(self.policy).__name__} is no squashed policy")
+        signals = build_signals(
+            self.trainer_settings.reward_signals,
+            spec,
+            self._weights,
+            context.device,
+            reduce=context.reduce,
+            squash=Squash.TANH,
+        )
+        self.signals = SignalSet(signals, context.device)
+        critic = TwinCritic(spec, network, len(self.signals), self._weights)
+        temperatures = Temperatures(spec.action, hyper.init_entcoef)
+        self.networks = SACNetworks(self.policy, critic, temperatures).to(context.device)
+        self.learner = SACLearner(self.networks, hyper, self.signals, context.reduce, self._draws)
+        self.statistics = ObservationStatistics(self.networks, spec, context.reduce, context.device)
+
+    def _note_experience(self, taken: Taken) -> None:
+        """Takes new steps into the running statistics of the observations; the networks see them in the next turn."""
+        moments = self.statistics.moments(self.memory.storage, taken.places)
+        if moments:
+            self.statistics.merge(moments)
+            self._statistics_changed = True
+
+    def _begin_updates(self) -> None:
+        """Sets the learning rate, shows the statistics, and remembers what a faulty turn goes back to."""
+        self.learner.set_learning_rate(self._learning_rate.at(self.get_step))
+        if self._statistics_changed:
+            self.statistics.publish()
+            self._statistics_changed = False
+        if self._before is None or self._updates_since_snapshot >= PUBLISH_UPDATES:
+            self._before = (self.learner.snapshot(), self.signals.state_dict())
+            self._updates_since_snapshot = 0
+
+    def _update_once(self) -> None:
+        """Takes one gradient step; reward signals take theirs on the same steps, as often as they are to."""
+        hyper = self.hyperparameters
+        batch, transitions = self._batches.draw(hyper.batch_size)
+        self._report = self.learner.update(batch)
+        self._updates_since_snapshot += 1
+        if not self.signals.learns:
+            return
+        self._signal_steps += hyper.steps_per_update
+        while self._signal_steps >= hyper.reward_signal_steps_per_update:
+            self._signal_steps -= hyper.reward_signal_steps_per_update
+            self.signals.update(transitions)
+            if self._signal_steps >= hyper.reward_signal_steps_per_update:
+                _, transitions = self._batches.draw(hyper.batch_size)
+
+    def _end_updates(self) -> bool:
+        """Reads losses and parameters from the device, once a turn."""
+        if self._report is None:
+            raise RuntimeError("a turn without an update")
+        report, self._report = self._report, None
+        is_finite = self.learner.is_finite() & self.signals.is_finite()
+        found = read_report(report, self.networks.temperatures, is_finite, self.learner)
+        if found is None:
+            self._go_back()
+            return False
+        self.context.metrics.note_losses(found.numbers(self.learner.policy_optimizer.learning_rate))
+        for name, value in found.statistics(self.signals.names).items():
+            self.stats_reporter.add_stat(name, value)
+        self.stats_reporter.add_stat("Policy/Learning Rate", self.learner.policy_optimizer.learning_rate)
+        self.stats_reporter.add_stat("Rollcast/Replay Steps", float(self.memory.steps))
+        for name, value in self.signals.statistics().items():
+            self.stats_reporter.add_stat(name, value)
+        return True
+
+    def _go_back(self) -> None:
+        if self._before is not None:
+            snapshot, signals = self._before
+            self.learner.restore(snapshot)
+            self.signals.load_state_dict(signals)
+            self._before = None
+
+    def _publish_statistics(self) -> None:
+        """Puts running statistics of the observations into policy and critics."""
+        self.statistics.publish()
+
+    def model_state(self) -> dict[str, Any]:
+        """Returns networks, temperatures, optimizers, normalizer, reward signals and generator."""
+        return {
+            "networks": {name: value.clone() for name, value in self.networks.state_dict().items()},
+            "optimizers": {name: optimizer.state_dict() for name, optimizer in self.learner.optimizers.items()},
+            "statistics": self.statistics.state_dict(),
+            "signals": self.signals.state_dict(),
+            "signal_steps": self._signal_steps,
+            "draws": {"device": self._draws.device.type, "state": self._draws.get_state()},
+        }
+
+    def load_model_state(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `model_state` returned.
+
+        Raises:
+            ValueError, KeyError, TypeError, RuntimeError: it does not fit.
+        """
+        require_fit(state["networks"], self.networks.state_dict())
+        self.networks.load_state_dict(state["networks"])
+        for name, optimizer in self.learner.optimizers.items():
+            optimizer.load_state_dict(state["optimizers"][name])
+        self.statistics.load_state_dict(state["statistics"])
+        self.signals.load_state_dict(state["signals"])
+        self._signal_steps = float(state["signal_steps"])
+        self._before = None
+        draws = state["draws"]
+        if draws["device"] == self._draws.device.type:  # another kind of device has another kind of generator
+            self._draws.set_state(draws["state"].cpu())

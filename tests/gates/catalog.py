@@ -4,12 +4,14 @@ from dataclasses import replace
 
 from tests.gates.gate import OWN, SHIPPED, Arm, Gate
 from tests.gates.imitation import IMITATION
+from tests.gates.lag.training import train_appo, train_control
 from tests.gates.rules import (
     all_of,
     at_least,
     better_by,
     greedy,
     last_train,
+    misses,
     never_above,
     reaches,
     reports,
@@ -30,6 +32,21 @@ def _solved(name: str, title: str, arm: Arm, *, far_off: float, seeds: tuple[int
 def _cartpole(trainer: str, run_file: str, target: float, budget_steps: int, far_off: float) -> Gate:
     arm = Arm(trainer, SHIPPED / run_file, "CartPole-v1", budget_steps, target)
     return _solved(f"cartpole-{trainer}", f"CartPole-v1, `{trainer}`", arm, far_off=far_off)
+
+
+def _lag() -> Gate:
+    """Both arms act with the policy of eight versions ago; they differ in what they make of the recorded likelihoods."""
+    run_file, env, target = OWN / "cartpole-lag.yaml", "CartPole-v1", 475.0
+    appo = Arm("appo", run_file, env, 200_000, target, trained_by=train_appo)
+    control = Arm("recomputed", run_file, env, 300_000, target, ("trainer_type=ppo",), trained_by=train_control)
+    rule = all_of(
+        reaches("appo", target, appo.budget_steps, far_off=target, needed=5),
+        misses("recomputed", target, control.budget_steps),
+    )
+    asks = (
+        "`appo` 475 train in 200,000, 5 of 5; `ppo` with recomputed old log-probabilities not in 300,000 in the median"
+    )
+    return Gate("lag", "CartPole-v1, policy lag of 8 versions", asks, (appo, control), rule, seeds=(1, 2, 3, 4, 5))
 
 
 def _pendulum_sac() -> Gate:
@@ -129,6 +146,7 @@ GATES: tuple[Gate, ...] = (
     _cartpole("ppo", "cartpole.yaml", 475.0, 95_000, 400.0),
     _cartpole("appo", "cartpole-appo.yaml", 475.0, 200_000, 400.0),
     _cartpole("impala", "cartpole-impala.yaml", 450.0, 500_000, 350.0),
+    _lag(),
     _pendulum_sac(),
     _lunarlander(),
     _bipedal(),

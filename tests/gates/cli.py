@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from tests.bench.measurement import MeasurementFailed
 from tests.bench.processes import REPOSITORY
+from tests.gates import curves
 from tests.gates import results as files
 from tests.gates.catalog import GATES
 from tests.gates.gate import Gate, Results, Trained, Verdict
@@ -30,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.table:
         kept = files.keep(options.out, GATES)
+        curves.keep(options.out, GATES)
         print(files.table(files.read()))
         _tell(f"taken over from {options.out}: {', '.join(kept) or 'nothing'}; the README has the table")
         return 0
@@ -134,7 +136,7 @@ def run(gate: Gate, out: Path) -> Results:
         for arm in gate.arms:
             folder = out / "runs" / f"{gate.name}-{arm.name}-{seed}"
             demonstrations = recordings[arm.demonstrations] if arm.demonstrations else None
-            trained = train(arm, seed, folder, demonstrations)
+            trained = train(arm, seed, folder, demonstrations) if arm.trained_by is None else arm.trained_by(arm, seed)
             if arm.record is not None:
                 recordings[arm.name] = record(arm, seed, folder)
             results[arm.name].append(trained)

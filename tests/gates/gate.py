@@ -41,6 +41,7 @@ class Arm:
         wall_seconds: after which the run ends, whatever it has reached.
         record: demonstrations that the trained policy leaves to later arms.
         demonstrations: name of the arm whose recording takes the place of ``{demo}`` in `settings`.
+        trained_by: trains in a way of its own, by seed; None starts processes that talk over gRPC.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Arm:
     wall_seconds: float = 900.0
     record: Recording | None = None
     demonstrations: str | None = None
+    trained_by: Callable[["Arm", int], "Trained"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ class Trained:
         seconds_to_target: seconds until then.
         optimizer_steps: gradient steps, where the run's last checkpoint says them.
         greedy: returns of deterministic episodes.
+        lag: versions between acting and learning in the last update, mean, where it was looked at.
+        curve: environment steps and mean return of the last 100 training episodes, where they were written down.
     """
 
     seed: int
@@ -87,6 +91,8 @@ class Trained:
     seconds_to_target: float | None = None
     optimizer_steps: int | None = None
     greedy: tuple[float, ...] = ()
+    lag: float | None = None
+    curve: tuple[tuple[int, float], ...] = ()
 
     @property
     def greedy_mean(self) -> float | None:

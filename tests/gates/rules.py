@@ -82,6 +82,19 @@ def stays_below(arm: str, limit: float) -> Rule:
     return rule
 
 
+def misses(arm: str, target: float, budget_steps: int) -> Rule:
+    """A control: the median run does not reach a target within a budget."""
+
+    def rule(results: Results) -> Verdict:
+        runs = results[arm]
+        inside = sum((run.steps_to_target or budget_steps + 1) <= budget_steps for run in runs)
+        passed = inside <= len(runs) // 2
+        text = f"{arm}: {inside} of {len(runs)} reached {target:g} within {budget_steps:,} steps, must be under half"
+        return Verdict(passed, text)
+
+    return rule
+
+
 def never_above(arm: str, limit: float) -> Rule:
     """A control: no training episode of any run brings more than the limit, which is what the worst policy gets.
 

@@ -12,6 +12,7 @@ from tests.gates.rules import (
     greedy,
     imitates,
     last_train,
+    misses,
     never_above,
     reaches,
     reports,
@@ -38,6 +39,15 @@ def test_a_target_needs_the_median_seed() -> None:
         passed=True,
         text="2 of 3 reached 475 within 1,000 steps (after 900, 1,000); seed 3: 450, 25 short after 1,000 steps",
     )
+
+
+def test_a_control_must_miss_the_target_in_the_median() -> None:
+    """Fewer than half of its seeds may reach it."""
+    rule = misses("control", 475.0, 1000)
+    assert rule({"control": [hit(1, 900), run(2, 300.0), hit(3, 1001)]}) == Verdict(
+        passed=True, text="control: 1 of 3 reached 475 within 1,000 steps, must be under half"
+    )
+    assert not rule({"control": [hit(1, 900), run(2, 300.0), hit(3, 1000)]}).passed
 
 
 def test_one_seed_far_off_fails() -> None:

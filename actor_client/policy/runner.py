@@ -50,6 +50,7 @@ class Policy:
         self.generation = description.generation
         self.version = description.version
         self.memory = MemoryForm(description.memory_size, description.memory_stride)
+        self._remembers = self.memory.size > 0
         self._graph = graph
         self._inputs = [f"obs_{position}" for position in range(len(spec.observations))]
         self._action = spec.action
@@ -132,27 +133,23 @@ class Policy:
         if self._takes_masks and (masks is not None or not self._all_allowed):
             inputs[MASKS][...] = 1 if masks is None else masks
             self._all_allowed = masks is None
-        if self.memory.size:
-            return self._act_with_memory(masks, noise, memory)
-        self._run()
-        return self._actions(masks, noise)
-
-    def _act_with_memory(self, masks: MaskArray | None, noise: Noise, memory: FloatArray | None) -> Actions:
-        before = self._graph.inputs[MEMORY_IN]
-        before[...] = 0.0 if memory is None else memory
-        self._run()
-        after: FloatArray = self._graph.outputs[MEMORY_OUT].copy()
-        if not np.isfinite(after).all():
-            raise PolicyUnusable(f"policy {self.description.behavior} version {self.version}: its memory is not finite")
-        return self._actions(masks, noise)._replace(
-            memory_in=before.copy() if memory is None else memory, memory_out=after
-        )
-
-    def _run(self) -> None:
+        if self._remembers:
+            graph.inputs[MEMORY_IN][...] = 0.0 if memory is None else memory
         try:
-            self._graph.run()
+            graph.run()
         except BadGraph as error:
             raise PolicyUnusable(f"policy {self.description.behavior} version {self.version}: {error}") from error
+        actions = self._actions(masks, noise)
+        return self._with_memory(actions, memory) if self._remembers else actions
+
+    def _with_memory(self, actions: Actions, memory: FloatArray | None) -> Actions:
+        """Adds what was and what is remembered."""
+        graph = self._graph
+        after: FloatArray = graph.outputs[MEMORY_OUT].copy()
+        if not np.isfinite(after).all():
+            raise PolicyUnusable(f"policy {self.description.behavior} version {self.version}: its memory is not finite")
+        before = graph.inputs[MEMORY_IN].copy() if memory is None else memory
+        return actions._replace(memory_in=before, memory_out=after)
 
     def _actions(self, masks: MaskArray | None, noise: Noise) -> Actions:
         """Draws from what the graph has put out."""

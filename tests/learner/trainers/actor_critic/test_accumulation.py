@@ -17,6 +17,9 @@ from learner.trainers.actor_critic.trainer import ActorCriticTrainer
 from learner.trainers.appo.trainer import APPOTrainer
 from learner.trainers.impala.trainer import IMPALATrainer
 from learner.trainers.ppo.trainer import PPOTrainer
+from learner.trainers.registry import build
+from tests.learner.trainers.in_process import make_bench
+from tests.learner.trainers.recurrent import CUT, TERMINATED, RecurrentActor, recurrent_settings
 from tests.learner.trainers.started import make_kind
 from tests.learner.trainers.synthetic import CONTINUOUS, HYBRID, SyntheticActor
 
@@ -39,6 +42,27 @@ def test_parts_add_up_to_the_gradient_of_the_whole(name: str, spec: BehaviorSpec
     """Weights after an update are the same, and as many gradient steps were taken; clipping sees the whole gradient."""
     whole, parts = (trained(name, spec, count, [20] * 4, max_grad_norm=clip) for count in (1, 4))
     assert whole.optimizer_steps == parts.optimizer_steps == 10
+    for (key, value), (_, other) in zip(
+        whole.network.state_dict().items(), parts.network.state_dict().items(), strict=True
+    ):
+        torch.testing.assert_close(value, other, rtol=1e-3, atol=2e-6, msg=lambda text, key=key: f"{key}: {text}")  # type: ignore[misc]
+
+
+def remembered(parts: int) -> ActorCriticTrainer:
+    """Trains one update of a network with a memory; sequences of four steps and shorter ones."""
+    bench = make_bench(recurrent_settings(hyper={"gradient_accumulation": parts}), CONTINUOUS)
+    trainer: Any = build(bench.context())
+    trainer.start()
+    bench.put(RecurrentActor(bench).play([(0, 10, CUT), (1, 10, CUT), (2, 10, TERMINATED), (3, 10, CUT), (4, 7, CUT)]))
+    assert trainer.advance()
+    done: ActorCriticTrainer = trainer
+    return done
+
+
+def test_sequences_of_parts_add_up_too() -> None:
+    """Parts are whole sequences, of different numbers of steps, each of which counts the same."""
+    whole, parts = remembered(1), remembered(2)
+    assert whole.optimizer_steps == parts.optimizer_steps
     for (key, value), (_, other) in zip(
         whole.network.state_dict().items(), parts.network.state_dict().items(), strict=True
     ):

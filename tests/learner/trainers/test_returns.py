@@ -179,7 +179,7 @@ def test_ratios_beyond_all_numbers_are_truncated() -> None:
 
 def test_signals_have_their_own_discounts_and_ends() -> None:
     """Each signal is its own recursion; one that ignores ends bootstraps at a terminal step too."""
-    given = {
+    given: dict[str, Any] = {
         "rewards": torch.ones(2, 2, dtype=torch.float64),
         "values": torch.full((2, 2), 10.0, dtype=torch.float64),
         "is_step": flat([1.0, 0.0]),

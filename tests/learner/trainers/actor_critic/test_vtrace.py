@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 from rollcast.enums import SegmentEnd
 from rollcast.trajectories import Chunk
 
+from learner.networks.distributions import branch_offsets
+from learner.trainers.actor_critic.loss import Batch
 from learner.trainers.actor_critic.trainer import ActorCriticTrainer
 from learner.trainers.appo.trainer import APPOTrainer
 from learner.trainers.impala.trainer import IMPALATrainer
+from tests.learner.trainers.loss_cases import log_prob
 from tests.learner.trainers.segments import Array, Segments, loop
 from tests.learner.trainers.started import feed, make_kind
 from tests.learner.trainers.synthetic import HYBRID, SyntheticActor
@@ -52,13 +55,12 @@ def as_segments(trainer: ActorCriticTrainer, chunk: Chunk) -> Segments:
     rows = [np.insert(columns[f"obs/{name}"], final_rows, columns[f"final_obs/{name}"], axis=0) for name in names]
     values = trainer.network.values([torch.from_numpy(part) for part in rows]).double().numpy()
     output = trainer.policy([torch.from_numpy(columns[f"obs/{name}"]) for name in names])
-    if output.mean is None or output.log_std is None or output.logits is None:
-        raise TypeError
-    normal = torch.distributions.Normal(output.mean, output.log_std.exp())
-    now = normal.log_prob(torch.from_numpy(columns["continuous_action"])).sum(1)
-    for branch, scores in enumerate(torch.split(output.logits, list(HYBRID.action.discrete_branches), 1)):
-        choices = torch.from_numpy(columns["discrete_action"][:, branch].astype(np.int64))
-        now += torch.distributions.Categorical(logits=scores).log_prob(choices)
+    batch = Batch(
+        torch.from_numpy(columns["continuous_action"]),
+        torch.from_numpy(columns["discrete_action"]).long() + branch_offsets(HYBRID.action.discrete_branches),
+        *(torch.empty(0) for _ in range(3)),
+    )
+    now = log_prob(output, batch).sum(1)
     log_ratio = now.double().numpy() - columns["log_prob"].astype(np.float64).sum(1)
     return Segments(
         lengths=tuple(LENGTHS),

@@ -1,0 +1,92 @@
+"""Demonstrations as transitions: the same form as what actors send, in the order of time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rollcast.demonstrations.writing import Action, DemonstrationWriter
+from rollcast.enums import Squash
+from rollcast.specs import ActionSpec, ActionTransform, BehaviorSpec
+from structlog.testing import capture_logs
+
+from learner.exits import ExitCode, UserError
+from learner.rewards.actions import ContinuousActions
+from tests.learner.networks.specs import behavior, vector
+from tests.learner.rewards.made import SPECS
+from tests.learner.rewards.recorded import demonstrate, loaded
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_every_kind_of_behavior(tmp_path: Path, name: str) -> None:
+    """Steps have the types of the ring; what is seen after a step is what the next one was chosen on."""
+    spec = SPECS[name]
+    buffer = loaded(demonstrate(tmp_path / "x.demo", spec), spec)
+    steps = buffer.at(torch.arange(len(buffer)))
+    assert (len(buffer), buffer.lengths.tolist()) == (8, [5, 3])
+    assert steps.reward.tolist() == [0, 1, 2, 3, 4, 0, 1, 2]
+    assert steps.terminated.tolist() == [0, 0, 0, 0, 1, 0, 0, 0]  # the second episode was interrupted
+    for observation, now, then in zip(spec.observations, steps.observations, steps.next_observations, strict=True):
+        assert now.numpy().dtype == observation.dtype
+        assert tuple(now.shape[1:]) == observation.shape
+        assert torch.equal(now[1:5], then[:4])
+    assert (steps.continuous is None) == (not spec.action.continuous_size)
+    assert (steps.discrete is None) == (not spec.action.discrete_branches)
+
+
+@pytest.mark.parametrize("squash", [Squash.CLIP3_DIV3, Squash.TANH, Squash.NONE])
+def test_actions_are_draws_that_make_them(tmp_path: Path, squash: Squash) -> None:
+    """The transform of the actors makes the environment's action of what the buffer has, on every kind of axis."""
+    low, high = (-2.0, 0.0, -np.inf), (2.0, 10.0, np.inf)
+    spec = BehaviorSpec("Box", (vector(),), ActionSpec(3, (), low, high))
+    taken = np.array([1.5, 2.5, -7.0], np.float32)
+    buffer = loaded(demonstrate(tmp_path / "box.demo", spec, [2], lambda _: Action(taken)), spec, squash)
+    draws = buffer.at(torch.tensor([0])).continuous
+    assert draws is not None
+    assert torch.allclose(ContinuousActions(spec.action, squash).taken(draws)[0], torch.from_numpy(taken), atol=1e-5)
+    transform = ActionTransform(squash, low, high)
+    assert np.allclose(transform.apply(draws.numpy())[0], taken, atol=1e-5)
+
+
+def test_agents_that_take_turns_are_put_in_order(tmp_path: Path) -> None:
+    """Steps of one episode follow each other, and files follow each other, whoever was recorded when."""
+    spec = behavior(vector(size=1), branches=(9,))
+    for name, numbers in (("a", (1, 2)), ("b", (3,))):
+        with DemonstrationWriter(tmp_path / f"{name}.demo", spec) as writer:
+            for step in range(3):
+                for number in numbers:
+                    seen = [np.array([10 * number + step], np.float32)]
+                    writer.step(number, seen, Action(discrete=np.array([number + step])), 0.0)
+            for number in numbers:
+                writer.end(number, [np.array([10 * number + 3], np.float32)], interrupted=False)
+    buffer = loaded(tmp_path, spec)
+    steps = buffer.at(torch.arange(9))
+    assert buffer.lengths.tolist() == [3, 3, 3]
+    assert steps.observations[0].ravel().tolist() == [10, 11, 12, 20, 21, 22, 30, 31, 32]
+    assert steps.discrete is not None
+    assert steps.discrete.ravel().tolist() == [1, 2, 3, 2, 3, 4, 3, 4, 5]
+
+
+def test_draws_follow_the_generator(tmp_path: Path) -> None:
+    """Equal generators draw equal steps, as many as were asked for, also more than there are."""
+    spec = behavior(vector(), branches=(3,))
+    buffer = loaded(demonstrate(tmp_path / "x.demo", spec), spec)
+    first, second = (buffer.drawn(50, torch.Generator().manual_seed(3)) for _ in range(2))
+    assert len(first.reward) == 50
+    assert torch.equal(first.reward, second.reward)
+
+
+def test_what_cannot_be_read_is_a_fault_of_the_run_file(tmp_path: Path) -> None:
+    """One line with the setting, the file and the reason; what was read is said."""
+    spec = behavior(vector(), branches=(3,))
+    with pytest.raises(UserError, match=r"demo_path: .*none\.demo: cannot be opened") as caught:
+        loaded(tmp_path / "none.demo", spec)
+    assert caught.value.exit_code is ExitCode.RUN_FILE
+    demonstrate(tmp_path / "x.demo", spec)
+    with pytest.raises(UserError, match=r"the run's has 0 and \[7\]"):
+        loaded(tmp_path / "x.demo", behavior(vector(), branches=(7,)))
+    with capture_logs() as lines:
+        loaded(tmp_path / "x.demo", spec)
+    assert (lines[0]["episodes"], lines[0]["steps"], lines[0]["mean_return"]) == (2, 8, 6.5)

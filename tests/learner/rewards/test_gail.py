@@ -1,0 +1,153 @@
+"""GAIL: what was demonstrated is told from what was not, and rewarded."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rollcast.demonstrations.writing import Action
+from rollcast.specs import BehaviorSpec
+
+from learner.rewards.gail import BETA_STEP, INFORMATION_NATS, GAILReward
+from learner.settings.network import NetworkSettings
+from learner.settings.rewards import GAILSettings
+from tests.learner.networks.specs import behavior, vector
+from tests.learner.rewards.made import SMALL, SPECS, learn, setup, transitions, weights
+from tests.learner.rewards.recorded import demonstrate
+
+STATISTICS = {
+    "Losses/GAIL Loss",
+    "Policy/GAIL Policy Estimate",
+    "Policy/GAIL Expert Estimate",
+    "Policy/GAIL Grad Mag Loss",
+}
+
+
+def gail(path: Path, spec: BehaviorSpec, seed: int = 1, **changes: Any) -> GAILReward:
+    """A small GAIL with random demonstrations, unless the file is there."""
+    file = path / "x.demo"
+    if not file.exists():
+        demonstrate(file, spec, [20, 20])
+    settings = GAILSettings(**{"demo_path": str(file), "network_settings": SMALL, "learning_rate": 3e-3, **changes})
+    return GAILReward(settings, setup(spec, seed))
+
+
+@pytest.mark.parametrize("vail", [False, True])
+@pytest.mark.parametrize("actions", [False, True])
+@pytest.mark.parametrize("name", SPECS)
+def test_every_kind_of_behavior(tmp_path: Path, name: str, *, actions: bool, vail: bool) -> None:
+    """Every kind of observation and action is learned from: every parameter moves and stays finite."""
+    spec = SPECS[name]
+    signal = gail(tmp_path, spec, use_actions=actions, use_vail=vail)
+    before = weights(signal)
+    learn(signal, transitions(spec), 3)
+    assert bool(signal.is_finite())
+    moved = {name for name, value in weights(signal).items() if not torch.equal(value, before[name])}
+    assert moved >= {name for name, _ in signal.network.named_parameters()}
+    rewards = signal.evaluate(transitions(spec))
+    assert rewards.shape == (12,)
+    assert bool((rewards >= 0).all())
+    assert set(signal.statistics()) == STATISTICS | ({"Losses/GAIL KL Loss", "Policy/GAIL Beta"} if vail else set())
+
+
+def test_the_reward_is_the_papers(tmp_path: Path) -> None:
+    """-ln(1 - D (1 - 1e-7)), times the strength; even a D of 1 has a finite reward."""
+    spec = behavior(vector(), branches=(3,))
+    signal = gail(tmp_path, spec, strength=0.5)
+    own = transitions(spec)
+    with torch.no_grad():
+        scores, _ = signal.network.scores(signal.network.inputs(own))
+        likely = torch.sigmoid(scores.double())
+        assert torch.allclose(signal.evaluate(own), -0.5 * torch.log(1 - likely * (1 - 1e-7)))
+        signal.network.score.bias.fill_(1e9)
+    assert signal.evaluate(own).tolist() == pytest.approx([0.5 * -math.log(1e-7)] * 12, rel=1e-3)
+
+
+@pytest.mark.parametrize("vail", [False, True])
+def test_the_loss_is_a_textbooks(tmp_path: Path, vail: bool) -> None:
+    """Cross entropy, penalty and divergence equal those written here, for the numbers that the signal draws."""
+    spec = behavior(vector(), continuous=2)
+    signal = gail(tmp_path, spec, use_actions=True, use_vail=vail)
+    if vail:
+        signal.network.beta.fill_(0.7)
+    own = transitions(spec)
+    state = signal._random.get_state()
+    loss, _ = signal.loss(own)
+    signal._random.set_state(state)
+    network = signal.network
+    expert = signal._buffer.drawn(12, signal._random)
+    x_own, x_expert = network.inputs(own), network.inputs(expert)
+
+    def score(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        hidden = network.layers(x)
+        if network.mean is None or network.sigma is None:
+            return network.score(hidden)[:, 0], hidden
+        mu = network.mean(hidden)
+        z = mu + network.sigma * torch.randn(mu.shape, generator=signal._random)
+        return network.score(z)[:, 0], mu
+
+    scores, means = score(torch.cat((x_own, x_expert)))
+    likely = torch.sigmoid(scores.double())
+    expected = -torch.log(1 - likely[:12]).mean() - torch.log(likely[12:]).mean()
+    share = torch.rand(12, 1, generator=signal._random)
+    between = (share * x_own + (1 - share) * x_expert).detach().requires_grad_()
+    (slope,) = torch.autograd.grad(score(between)[0].sum(), between)
+    expected = expected + 10 * (slope.norm(dim=1) - 1).square().mean()
+    if vail and network.sigma is not None:
+        divergence = torch.distributions.kl_divergence(
+            torch.distributions.Normal(means, network.sigma), torch.distributions.Normal(0.0, 1.0)
+        )
+        expected = expected + 0.7 * (divergence.sum(1).mean() - 0.5)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-4)
+
+
+def test_beta_follows_the_information(tmp_path: Path) -> None:
+    """Beta grows by 5e-4 times what the bottleneck lets through too much, and never falls below zero."""
+    spec = behavior(vector(), branches=(3,))
+    signal = gail(tmp_path, spec, use_vail=True)
+    signal.update(transitions(spec))
+    first = signal.statistics()
+    expected = max(0.0, BETA_STEP * (first["Losses/GAIL KL Loss"] - INFORMATION_NATS))
+    assert float(signal.network.beta) == pytest.approx(expected, abs=1e-7)
+    assert signal.network.sigma is not None
+    with torch.no_grad():
+        signal.network.sigma.fill_(0.01)  # lets everything through
+    signal.update(transitions(spec))
+    assert float(signal.network.beta) > 0.01
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_demonstrated_steps_are_worth_more(tmp_path: Path, normalize: bool) -> None:
+    """Where experts push with what they see, and others push at random, experts' steps are told apart by the action."""
+    spec = behavior(vector(size=1), continuous=1)
+    demonstrate(tmp_path / "x.demo", spec, [200], lambda now: Action(np.tanh(now[0])))
+    network = NetworkSettings(hidden_units=32, normalize=normalize)
+    signal = gail(tmp_path, spec, use_actions=True, network_settings=network, learning_rate=1e-2)
+    random = torch.Generator().manual_seed(3)
+    for seed in range(400):
+        if seed == 350:
+            signal.statistics()
+        signal.update(transitions(spec, 64, seed, continuous=6 * torch.rand(64, 1, generator=random) - 3))
+    said = signal.statistics()
+    assert said["Policy/GAIL Expert Estimate"] > said["Policy/GAIL Policy Estimate"] + 0.1
+    seen = torch.randn(100, 1, generator=torch.Generator().manual_seed(9))
+    alike = transitions(spec, 100, observations=[seen], continuous=3 * torch.tanh(seen))
+    other = transitions(spec, 100, observations=[seen], continuous=-3 * torch.tanh(seen))
+    assert float(signal.evaluate(alike).mean()) > 1.5 * float(signal.evaluate(other).mean())
+
+
+def test_a_saved_signal_goes_on_as_if_nothing_had_been(tmp_path: Path) -> None:
+    """Two steps, a save, a signal with another seed that loads it, and two more: equal to four, to the last bit."""
+    spec = SPECS["hybrid"]
+    network = NetworkSettings(hidden_units=16, normalize=True)
+    whole, rest = (gail(tmp_path, spec, seed, use_vail=True, network_settings=network) for seed in (1, 7))
+    learn(whole, transitions(spec), 2)
+    state = whole.state_dict()
+    learn(whole, transitions(spec, seed=6), 2)
+    rest.load_state_dict(state)
+    learn(rest, transitions(spec, seed=6), 2)
+    assert all(torch.equal(value, weights(rest)[name]) for name, value in weights(whole).items())

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import yaml
+
 from tests.gates.gate import OWN, SHIPPED, Arm, Gate
 from tests.gates.imitation import IMITATION
 from tests.gates.lag.training import train_appo, train_control
@@ -53,9 +55,10 @@ def _pendulum_sac() -> Gate:
     arm = Arm(
         "sac", SHIPPED / "pendulum-sac.yaml", "Pendulum-v1", 20_000, actors=1, envs=1, greedy_episodes=20,
     )  # fmt: skip
+    hyper = yaml.safe_load(arm.run_file.read_text(encoding="utf-8"))["behaviors"]["Pendulum"]["hyperparameters"]
     rule = all_of(
         at_least("sac", -180.0, greedy, "greedy", far_off=-250.0),
-        updates_per_step("sac", 1.0),
+        updates_per_step("sac", 1.0 / hyper["steps_per_update"], initial_steps=hyper["buffer_init_steps"]),
     )
     asks = "greedy -180 over 20 fixed starts after 20,000; 1 update per step within 5 %"
     return Gate("pendulum-sac", "Pendulum-v1, `sac`", asks, (arm,), rule)

@@ -127,17 +127,18 @@ def better_by(arm: str, control: str, factor: float, figure: Figure = last_train
     return rule
 
 
-def updates_per_step(arm: str, wanted: float, tolerance: float = 0.05) -> Rule:
-    """A replay trainer makes as many gradient steps as its settings say.
+def updates_per_step(arm: str, wanted: float, *, initial_steps: int = 0, tolerance: float = 0.05) -> Rule:
+    """A replay trainer makes as many updates as its settings say.
 
     Args:
         arm: whose.
-        wanted: gradient steps by environment step.
+        wanted: updates by environment step.
+        initial_steps: for which there are none.
         tolerance: how far off, as a share.
     """
 
     def rule(results: Results) -> Verdict:
-        rates = [(run.optimizer_steps or 0) / max(1, run.steps) for run in results[arm]]
+        rates = [(run.optimizer_steps or 0) / max(1, run.steps - initial_steps) for run in results[arm]]
         off = max(abs(rate / wanted - 1.0) for rate in rates)
         text = f"updates per step {_listed(rates)}, {off:.1%} off {wanted:g}"
         return Verdict(off <= tolerance, text if off <= tolerance else f"{text}: more than {tolerance:.0%}")

@@ -110,6 +110,7 @@ def test_updates_per_step_are_within_five_percent() -> None:
     rule = updates_per_step("sac", 1.0)
     assert rule({"sac": [run(1, optimizer_steps=960)]}).passed
     assert not rule({"sac": [run(1, optimizer_steps=940)]}).passed
+    assert updates_per_step("sac", 1.0, initial_steps=100)({"sac": [run(1, optimizer_steps=900)]}).passed
     assert not rule({"sac": [run(1, optimizer_steps=None)]}).passed
 
 

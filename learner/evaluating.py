@@ -218,7 +218,8 @@ def _announce(wish: Wish, bound: BoundAddresses) -> None:
     missing = f"{wish.actors} actors" if wish.actors > 1 else "an actor"
     log.info(
         "waiting_for_actors",
-        what=f"{missing} at {bound.address}",
+        address=bound.address,
+        missing=missing,
         start=f"rollcast-actor gym --env ID --learner {bound.address}   (or: rollcast-actor unity --env BUILD ...)",
     )
 

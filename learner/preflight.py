@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
+from learner.checkpoints.names import LAST
 from learner.checkpoints.runfolder import check_run_folder
 from learner.exits import ExitCode, UserError
 from learner.settings import LoadedRun, unsupported
+from learner.settings.run import RunOptions
 
 
 def check_supported(loaded: LoadedRun) -> None:
-    """Looks whether the settings ask for what is not built yet.
+    """Looks whether the settings ask for what is not built yet, or for demonstrations that are not there.
 
     Raises:
         UserError: they do; ``details`` names all of it.
@@ -16,6 +21,31 @@ def check_supported(loaded: LoadedRun) -> None:
     problems = unsupported(loaded.options)
     if problems:
         raise UserError(ExitCode.RUN_FILE, "the run file asks for what is not built yet", problems)
+    service, checkpoints = loaded.options.rollcast, loaded.options.checkpoint_settings
+    if service.resume_checkpoint != LAST and not checkpoints.resume:
+        raise UserError(
+            ExitCode.USAGE,
+            f"--checkpoint {service.resume_checkpoint} says what a resumed run goes on from, and none is resumed: give "
+            "--resume, or begin another run with --initialize-from and init_path",
+        )
+    missing = list(_missing_demonstrations(loaded.options))
+    if missing:
+        raise UserError(ExitCode.RUN_FILE, "the run file names demonstrations that are not there", missing)
+
+
+def _missing_demonstrations(options: RunOptions) -> Iterator[str]:
+    """Yields one line for each path without a file or folder; what is in it is read when its behavior comes."""
+    blocks = {f"behaviors.{name}": settings for name, settings in options.behaviors.items()}
+    if options.default_settings is not None:
+        blocks["default_settings"] = options.default_settings
+    for path, settings in blocks.items():
+        named = {
+            "behavioral_cloning": settings.behavioral_cloning,
+            "reward_signals.gail": settings.reward_signals.gail,
+        }
+        for key, block in named.items():
+            if block is not None and not Path(block.demo_path).exists():
+                yield f"{path}.{key}.demo_path: {block.demo_path} does not exist; name a .demo file, or a folder of them"
 
 
 def check_start(loaded: LoadedRun) -> None:

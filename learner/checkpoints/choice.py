@@ -7,15 +7,25 @@ from pathlib import Path
 from typing import Any, Final
 
 from learner.checkpoints.documents import BadCheckpoint, read_document
-from learner.checkpoints.names import safe_name
+from learner.checkpoints.names import LAST, safe_name
 from learner.checkpoints.status import TrainingStatus
 from learner.exits import ExitCode, UserError
 
-LAST: Final = "last"
 BEST: Final = "best"
 BEST_FILE: Final = "best.pt"
 BEST_MODEL: Final = "best.onnx"
 BEHAVIOR_KIND: Final = "behavior"
+__all__ = [
+    "BEHAVIOR_KIND",
+    "BEST",
+    "BEST_FILE",
+    "BEST_MODEL",
+    "LAST",
+    "BehaviorCheckpoint",
+    "chosen_path",
+    "load_chosen",
+    "read_behavior",
+]
 
 
 @dataclass(frozen=True, slots=True)

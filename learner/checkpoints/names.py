@@ -11,6 +11,8 @@ _OWN_NAMES = frozenset(
     | {"events.jsonl", "logs", "operator_token", "progress.json", "versions.json", "wandb", "wandb_id"}
 )
 _OWN_SUFFIXES = (".onnx", ".pt", ".tmp")
+LAST = "last"
+"""The word for the newest checkpoint of all: the run state."""
 _MAX_BYTES = 160
 """Of a folder name. File systems allow 255 bytes, and ``-<step>.onnx`` is added."""
 

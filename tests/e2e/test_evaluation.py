@@ -1,0 +1,122 @@
+"""Evaluation with real processes: beside training, of a finished run, and acting without training."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+from learner.checkpoints.status import TrainingStatus
+from learner.exits import ExitCode
+from tests.e2e.processes import Child, LearnerProcess, Processes, wait_until
+from tests.e2e.runs import cartpole, write_run
+
+VOLATILE = frozenset({".lock", "generation", "learner.jsonl", "operator_token"})
+"""What a start of a learner may touch that trains nothing."""
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """The files of a run, but for those that say that a learner was started."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name not in VOLATILE
+    }
+
+
+def told(learner: LearnerProcess | Child, event: str) -> list[dict[str, Any]]:
+    """Lines of the log."""
+    return learner.events(event)
+
+
+def evaluate(processes: Processes, *arguments: str) -> tuple[Child, str]:
+    """Starts `rollcast-learner evaluate`, and returns where it waits for actors."""
+    options = ["--address", "127.0.0.1:0", "--log-format", "json"]
+    child = processes.python("evaluate", "-m", "learner", "evaluate", *arguments, *options)
+    wait_until(lambda: told(child, "waiting_for_actors") or not child.is_running, "it waits", said=child.said)
+    return child, told(child, "waiting_for_actors")[0]["address"]
+
+
+def test_a_run_evaluates_and_can_be_evaluated_and_shown(processes: Processes, tmp_path: Path) -> None:
+    """Beside training; afterwards by two actors from its best checkpoint; and by --inference, which changes no file."""
+    run_file = write_run(
+        tmp_path, {"CartPole": cartpole(max_steps=6000)}, evaluation={"interval_steps": 2000, "episodes": 5}, http=False
+    )
+    learner = processes.learner(run_file)
+    actors = [processes.actor(learner.address, "CartPole-v1", "--num-envs", "4", name=name) for name in ("a", "b")]
+    assert learner.wait() == 0
+    assert [actor.wait() for actor in actors] == [0, 0]
+    made = told(learner, "evaluation")
+    assert made, learner.said()
+    assert next(line["episodes"] for line in made if "cut_short" not in line) == 5
+    best = TrainingStatus.load(learner.folder / "run_logs" / "training_status.json").best("CartPole")
+    assert best is not None
+    assert best.measure == "evaluation"
+    assert best.entry.reward == max(line["mean_return"] for line in made if "cut_short" not in line)
+    _evaluates_the_best(processes, learner.folder, best.entry.steps)
+    _acts_without_training(processes, run_file)
+
+
+def _evaluates_the_best(processes: Processes, folder: Path, step: int) -> None:
+    before = digests(folder)
+    out = processes.folder / "result.json"
+    arguments = ["--episodes", "7", "--actors", "2", "--stochastic", "--checkpoint", "best", "--json", str(out)]
+    child, address = evaluate(processes, str(folder), *arguments)
+    players = [processes.actor(address, "CartPole-v1", "--num-envs", n, name=f"player-{n}") for n in ("1", "3")]
+    assert child.wait() == ExitCode.OK, child.said()
+    assert [player.wait() for player in players] == [0, 0]
+    (found,) = json.loads(out.read_text())["behaviors"]
+    assert (found["episodes"], found["is_deterministic"], found["is_complete"]) == (7, False, True)
+    assert abs(found["step"] - step) <= 1024 + 64  # steps that were collected and not trained are not in a checkpoint
+    assert found["lengths"]["mean"] == found["returns"]["mean"]
+    assert "CartPole: 7 episodes at step" in child.out()
+    assert digests(folder) == before
+
+
+def _acts_without_training(processes: Processes, run_file: Path) -> None:
+    before = digests(processes.folder / "results" / "run")
+    learner = processes.learner(run_file, "--inference", "--resume", "--set", "rollcast.summary_seconds=0.2")
+    actor = processes.actor(learner.address, "CartPole-v1", "--num-envs", "4", name="shown")
+    learner.wait_for(
+        lambda: any(line["episodes"] > 3 for line in told(learner, "acting")), "episodes without training", actor
+    )
+    row = learner.behavior("CartPole")
+    assert row.books.trained == 0
+    learner.signal(signal.SIGTERM)
+    assert learner.wait() == 0, learner.said()
+    assert digests(processes.folder / "results" / "run") == before
+
+
+def test_a_run_goes_on_from_its_best_checkpoint(processes: Processes, tmp_path: Path) -> None:
+    """--resume --checkpoint=best begins at its step; without --resume the flag is an error; a wrong word lists steps."""
+    settings = cartpole(max_steps=4000)
+    run_file = write_run(tmp_path, {"CartPole": settings}, reward_buffer_episodes=5, http=False)
+    learner = processes.learner(run_file)
+    processes.actor(learner.address, "CartPole-v1", "--num-envs", "8")
+    assert learner.wait() == 0
+    best = TrainingStatus.load(learner.folder / "run_logs" / "training_status.json").best("CartPole")
+    assert best is not None
+    assert best.measure == "training"
+    more = "behaviors.CartPole.max_steps=5e3"
+    again = processes.learner(run_file, "--resume", "--checkpoint", "best", "--set", more)
+    processes.actor(again.address, "CartPole-v1", "--num-envs", "8")
+    assert again.wait() == 0
+    (line,) = told(again, "resumed_from")
+    assert (line["checkpoint"], line["step"]) == ("best", best.entry.steps)
+    alone = processes.learner(run_file, "--checkpoint", "best", run="other")
+    assert "--resume" in alone.fails_with(ExitCode.USAGE)
+
+
+def test_an_evaluation_that_is_not_over_in_time_says_so(processes: Processes, tmp_path: Path) -> None:
+    """Its exit code is one of its own; a run that is not there, and a port that is taken, have the known ones."""
+    run_file = write_run(tmp_path, {"CartPole": cartpole(max_steps=300)}, http=False)
+    learner = processes.learner(run_file)
+    processes.actor(learner.address, "CartPole-v1")
+    assert learner.wait() == 0
+    child, _ = evaluate(processes, str(learner.folder), "--max-wall-seconds", "1", "--json", "-")
+    assert child.wait() == ExitCode.EVALUATION_CUT_SHORT
+    assert json.loads(child.out())["behaviors"] == []
+    missing = processes.python("missing", "-m", "learner", "evaluate", "nowhere")
+    assert "nowhere" in missing.fails_with(ExitCode.NOTHING_TO_RESUME)

@@ -16,6 +16,7 @@ from learner.networks.squashed import SquashedPolicyNetwork
 from learner.networks.twin import TwinCritic
 from learner.rewards.signal_set import SignalSet
 from learner.rewards.signals import build_signals
+from learner.trainers.cloning import build_cloning
 from learner.trainers.context import TrainerContext
 from learner.trainers.normalization import ObservationStatistics
 from learner.trainers.replay import PUBLISH_UPDATES, ReplayTrainer
@@ -66,7 +67,7 @@ class SACTrainer(ReplayTrainer):
         self._signal_steps = 0.0  # that reward signals have not been updated for
         self._statistics_changed = False
         self._report: Report | None = None
-        self._before: tuple[Restorable, dict[str, Any]] | None = None
+        self._before: tuple[Restorable, dict[str, Any], dict[str, Any]] | None = None
         self._updates_since_snapshot = 0
 
     def create_policy(self, spec: BehaviorSpec) -> PolicyNetwork:
@@ -94,6 +95,7 @@ class SACTrainer(ReplayTrainer):
         self.networks = SACNetworks(self.policy, critic, temperatures).to(context.device)
         self.learner = SACLearner(self.networks, hyper, self.signals, context.reduce, self._draws)
         self.statistics = ObservationStatistics(self.networks, spec, context.reduce, context.device)
+        self.cloning = build_cloning(context, self.policy, Squash.TANH)
 
     def _note_experience(self, taken: Taken) -> None:
         """Takes new steps into the running statistics of the observations; the networks see them in the next turn."""
@@ -109,7 +111,8 @@ class SACTrainer(ReplayTrainer):
             self.statistics.publish()
             self._statistics_changed = False
         if self._before is None or self._updates_since_snapshot >= PUBLISH_UPDATES:
-            self._before = (self.learner.snapshot(), self.signals.state_dict())
+            cloning = {} if self.cloning is None else self.cloning.state_dict()
+            self._before = (self.learner.snapshot(), self.signals.state_dict(), cloning)
             self._updates_since_snapshot = 0
 
     def _update_once(self) -> None:
@@ -132,7 +135,11 @@ class SACTrainer(ReplayTrainer):
         if self._report is None:
             raise RuntimeError("a turn without an update")
         report, self._report = self._report, None
+        if self.cloning is not None:  # once a turn, where ML-Agents goes over all demonstrations at every gradient step
+            self.cloning.update(self.get_step)
         is_finite = self.learner.is_finite() & self.signals.is_finite()
+        if self.cloning is not None:
+            is_finite = is_finite & self.cloning.is_finite()
         found = read_report(report, self.networks.temperatures, is_finite, self.learner)
         if found is None:
             self._go_back()
@@ -142,15 +149,18 @@ class SACTrainer(ReplayTrainer):
             self.stats_reporter.add_stat(name, value)
         self.stats_reporter.add_stat("Policy/Learning Rate", self.learner.policy_optimizer.learning_rate)
         self.stats_reporter.add_stat("Rollcast/Replay Steps", float(self.memory.steps))
-        for name, value in self.signals.statistics().items():
+        cloned = {} if self.cloning is None else self.cloning.statistics()
+        for name, value in {**self.signals.statistics(), **cloned}.items():
             self.stats_reporter.add_stat(name, value)
         return True
 
     def _go_back(self) -> None:
         if self._before is not None:
-            snapshot, signals = self._before
+            snapshot, signals, cloning = self._before
             self.learner.restore(snapshot)
             self.signals.load_state_dict(signals)
+            if self.cloning is not None:
+                self.cloning.load_state_dict(cloning)
             self._before = None
 
     def _publish_statistics(self) -> None:
@@ -165,6 +175,7 @@ class SACTrainer(ReplayTrainer):
             "statistics": self.statistics.state_dict(),
             "signals": self.signals.state_dict(),
             "signal_steps": self._signal_steps,
+            "cloning": {} if self.cloning is None else self.cloning.state_dict(),
             "draws": {"device": self._draws.device.type, "state": self._draws.get_state()},
         }
 
@@ -181,6 +192,8 @@ class SACTrainer(ReplayTrainer):
         self.statistics.load_state_dict(state["statistics"])
         self.signals.load_state_dict(state["signals"])
         self._signal_steps = float(state["signal_steps"])
+        if self.cloning is not None and state.get("cloning"):  # absent where it is asked for from now on
+            self.cloning.load_state_dict(state["cloning"])
         self._before = None
         draws = state["draws"]
         if draws["device"] == self._draws.device.type:  # another kind of device has another kind of generator

@@ -18,7 +18,7 @@ BUILT_SIGNALS = frozenset({"extrinsic", "curiosity", "rnd", "gail"})
 RECURRENT_TRAINERS = frozenset({"appo", "impala", "ppo"})
 """Those whose policies may have a memory."""
 
-CLONING_TRAINERS = frozenset({"appo", "impala", "ppo"})
+CLONING_TRAINERS = frozenset({"appo", "impala", "ppo", "sac"})
 """Those that can imitate demonstrations beside their rewards."""
 
 
@@ -57,8 +57,6 @@ def _of_behavior(path: str, settings: TrainerSettings) -> Iterator[str]:
         )
     if network.tower is not None and settings.trainer_type == "sac":
         yield f"{path}.network_settings.tower: sac's critics have no residual tower, remove it"
-    if network.memory is not None and network.tower is not None:
-        yield f"{path}.network_settings: a tower sees all there is and has no memory; remove tower or memory"
     for signal in settings.reward_signals.active():
         if signal in RewardSignals.model_fields and signal not in BUILT_SIGNALS:
             yield f"{path}.reward_signals.{signal}: not built yet, remove it"

@@ -15,7 +15,6 @@ from .conftest import WriteRun
     [
         ("behaviors: {A: {trainer_type: poca}}", "behaviors.A.trainer_type: poca is not built yet"),
         ("default_settings: {trainer_type: poca}", "default_settings.trainer_type: poca is not built yet"),
-        ("behaviors: {A: {network_settings: {memory: {}, tower: {}}}}", "behaviors.A.network_settings: a tower sees all"),
         ("behaviors: {A: {self_play: {}}}", "behaviors.A.self_play"),
         ("behaviors: {A: {reward_signals: {}}}", "nothing would be learned"),
         ("default_settings: {self_play: {}}", "default_settings.self_play"),

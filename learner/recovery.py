@@ -170,6 +170,8 @@ class CheckpointKeeper:
         if saved is not None and self._resume_checkpoint != LAST:
             chosen = load_chosen(self.store.folder.path, name, self._resume_checkpoint, self.store.status)
             trainer.load_state_dict(chosen.state)
+            if self._lockstep is not None:
+                self._lockstep.spoil(f"the run was resumed from checkpoint {self._resume_checkpoint} of {name}")
             log.info("resumed_from", behavior=name, checkpoint=self._resume_checkpoint, step=chosen.step)
         elif saved is not None:
             trainer.load_state_dict(saved)

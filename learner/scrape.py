@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -71,7 +72,7 @@ class Scrape:
             sessions_connected=connected,
             sessions_silent=len(live) - connected,
             policy_subscribers=sources.server.subscribers,
-            checkpoint_interval_seconds=sources.checkpoint_seconds,
+            checkpoint_interval_seconds=sources.checkpoint_seconds if view.lockstep is None else math.inf,
             step_shares=self._step_shares(live),
             policy_lags=_spread([float(each.policy_lag) for each in live if each.policy_lag is not None]),
             actor_busy_ratio=verdict.actor_busy,

@@ -10,8 +10,9 @@ from learner.ingest.queue import Pace, QueuedChunk, TrajectoryQueue
 from learner.ingest.round_order import in_order
 from learner.ingest.wakeup import Wakeup
 
-UNLIMITED = 2**60
-"""Steps and bytes of credit in a round: its quota is what limits it."""
+UNLIMITED_STEPS = 2**31
+UNLIMITED_BYTES = 2**60
+"""Credit in a round, whose quota is what limits it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class RoundQueue(TrajectoryQueue):
     @property
     def credit_bytes(self) -> int:
         """No limit: an actor without credit would keep its round from ending."""
-        return UNLIMITED
+        return UNLIMITED_BYTES
 
     @property
     def ended(self) -> Mapping[str, int]:
@@ -104,4 +105,4 @@ class RoundQueue(TrajectoryQueue):
 
     def set_pace(self, pace: Pace) -> None:
         """Says what the trainer holds; rounds, and nothing else, keep actors from running ahead."""
-        super().set_pace(replace(pace, ahead_limit_steps=UNLIMITED, hold=None, until_version=0))
+        super().set_pace(replace(pace, ahead_limit_steps=UNLIMITED_STEPS, hold=None, until_version=0))

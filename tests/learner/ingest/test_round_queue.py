@@ -7,7 +7,7 @@ import threading
 from rollcast.enums import HoldReason
 
 from learner.ingest.queue import Pace
-from learner.ingest.round_queue import UNLIMITED, RoundQueue
+from learner.ingest.round_queue import UNLIMITED_BYTES, UNLIMITED_STEPS, RoundQueue
 from tests.learner.ingest.parts import make_chunk
 from tests.learner.ingest.test_round_order import queued
 
@@ -69,6 +69,6 @@ def test_rounds_alone_limit_actors() -> None:
     """A trainer's limits would keep a round from ending: neither steps nor bytes nor holds bind."""
     queue = RoundQueue(1000)
     queue.set_pace(Pace(held_steps=5, ahead_limit_steps=10, hold=HoldReason.UPDATING, until_version=3))
-    assert queue.pace == Pace(held_steps=5, ahead_limit_steps=UNLIMITED)
-    assert queue.credit_bytes == UNLIMITED
+    assert queue.pace == Pace(held_steps=5, ahead_limit_steps=UNLIMITED_STEPS)
+    assert queue.credit_bytes == UNLIMITED_BYTES
     assert queue.capacity_bytes == 1000

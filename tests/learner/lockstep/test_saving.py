@@ -81,3 +81,24 @@ def test_a_lesson_begins_with_a_round_and_is_saved_with_a_checkpoint(tmp_path: P
         again.keeper.restore(state)
         again.keeper.restore_lessons()
         assert again.keeper._lessons.numbers() == {"mass": 0}
+
+
+def test_going_on_from_another_checkpoint_spoils_the_run(tmp_path: Path) -> None:
+    """An undisturbed run was never there: the mark says from which one it goes on."""
+    with opened(tmp_path) as folder:
+        start = Start(folder, 1)
+        trainers = {NAME: start.join()}
+        start.train(trainers[NAME], 1)
+        in_lockstep(start, 2)
+        start.keeper.save_round(trainers)
+        path = start.keeper.save_behavior(trainers[NAME])
+    with opened(tmp_path, resume=True) as folder:
+        again = Start(folder, 2)
+        lockstep = in_lockstep(again)
+        again.keeper._resume_checkpoint = str(path)
+        state = again.store.load_run_state()
+        assert state is not None
+        again.keeper.restore(state)
+        again.trainer()
+        assert not lockstep.view().is_reproducible
+        assert path.name in lockstep.view().reason

@@ -57,6 +57,8 @@ def learner_text() -> bytes:
     metrics.set_build("0.1.0", "abc", 1)
     metrics.behavior("A").show_statistic("speed", 1.0)
     metrics.behavior("A").show_signal("curiosity", 0.5)
+    metrics.behavior("A").note_evaluation(mean=1.0, std=0.0, episodes=1, step=1)
+    metrics.behavior("A").note_best(1.0, 1)
     metrics.declare_stats_writers([object()])
     metrics.calls.declare(UNARY, "a.B", ["C"])
     metrics.calls.declare(BIDI_STREAM, "a.B", ["D"])

@@ -36,6 +36,9 @@ class RoundQueue(TrajectoryQueue):
         memory_stride: rows between two records of memory; 0 for a policy without memory.
         to_service: see `TrajectoryQueue`.
         to_trainer: see `TrajectoryQueue`.
+
+    Attributes:
+        is_full: something of a round had no room; it would wait for ever, since the round cannot end without it.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class RoundQueue(TrajectoryQueue):
         self._memory_stride = memory_stride
         self._ended: dict[str, int] = {}
         self._released: list[QueuedChunk] = []
+        self.is_full = False
 
     @property
     def credit_bytes(self) -> int:
@@ -65,6 +69,15 @@ class RoundQueue(TrajectoryQueue):
     def has_released(self) -> bool:
         """Whether a round was released that the trainer has not taken."""
         return bool(self._released)
+
+    def has_room(self, resident_bytes: int) -> bool:
+        """Says whether a chunk may be put, and notes it if not."""
+        has_room = super().has_room(resident_bytes)
+        if not has_room:
+            self.is_full = True
+            if self._to_trainer is not None:
+                self._to_trainer.set()
+        return has_room
 
     def put(self, item: QueuedChunk) -> None:
         """Appends a chunk.

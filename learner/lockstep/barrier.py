@@ -13,6 +13,7 @@ lost one sent in its last round is trained. Who comes in its place plays from th
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -25,7 +26,7 @@ from learner.exits import ExitCode, UserError
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.ledger import Ledger
 from learner.ingest.sessions import SessionTable
-from learner.lockstep.rounds import Player, Round, assigned, check_room, quota_of, round_queue
+from learner.lockstep.rounds import Player, Round, assigned, check_full, check_room, quota_of, round_queue
 from learner.observe.view import LockstepView
 from learner.picture import Picture
 from learner.record import RunRecord
@@ -38,6 +39,9 @@ log = structlog.get_logger(__name__)
 STRANGER = "lockstep"
 """What the books say of steps that somebody took outside of any round."""
 ENV_ERROR = "env_error"
+SAY_SECONDS = 30.0
+"""So often people are told what a run waits for; no clock decides anything else here."""
+MAX_NAMED = 10
 
 Assign = Callable[[policy_pb2.Assignment, frozenset[str]], object]
 Save = Callable[[Mapping[str, Trainer]], object]
@@ -89,6 +93,7 @@ class Lockstep:
         self._has_begun = False
         self._resets = True  # a learner that starts knows nothing of the environments it finds
         self._env_errors: dict[tuple[str, int], int] = {}
+        self._say_at = self._short_at = 0.0
 
     def attach(self, assign: Assign, hold: Hold) -> None:
         """Connects it with the service.
@@ -154,7 +159,11 @@ class Lockstep:
         self._resets |= reset
 
     def before_turn(self) -> None:
-        """Hands the trainers the round that is played, once it is complete."""
+        """Hands the trainers the round that is played, once it is complete.
+
+        Raises:
+            UserError: it does not fit the queue.
+        """
         playing = self._playing
         if playing is None or playing.is_released:
             return
@@ -163,7 +172,10 @@ class Lockstep:
         for player in playing.lose(live):
             self.spoil(f"actor {player.actor_index} ({player.name}) was lost")
         behaviors = self._trained()
-        if not playing.is_complete(behaviors):
+        awaited = playing.awaited(behaviors)
+        if awaited:
+            check_full(behaviors)
+            self._say_waiting(playing, awaited)
             return
         playing.is_released = True
         for behavior in behaviors:
@@ -228,8 +240,11 @@ class Lockstep:
     def _begin(self, trainers: Mapping[str, Trainer], save: Save) -> None:
         behaviors = [each for each in self._trained() if each.name in trainers]
         players = self._players(trainers)
-        is_short = len(players) < (1 if self._has_begun else self._settings.actors)
+        needed = 1 if self._has_begun else self._settings.actors
+        is_short = len(players) < needed
         self._set_hold(active=is_short and bool(behaviors))
+        if is_short:
+            self._say_short(len(players), needed)
         if is_short or not behaviors:
             return
         if not self._has_begun:
@@ -248,8 +263,24 @@ class Lockstep:
         assignment = self._order(playing)
         self._resets = False
         self._playing = playing
+        self._say_at = time.monotonic() + SAY_SECONDS
         if self._assign is not None:
             self._assign(assignment, playing.session_ids)
+
+    def _say_waiting(self, playing: Round, awaited: Sequence[Player]) -> None:
+        """Says now and then who keeps a long round from ending."""
+        now = time.monotonic()
+        if now >= self._say_at:
+            self._say_at = now + SAY_SECONDS
+            names = ", ".join(f"{player.actor_index} ({player.name})" for player in awaited[:MAX_NAMED])
+            log.info("lockstep_waits", round=playing.number, awaited=len(awaited), actors=names)
+
+    def _say_short(self, joined: int, needed: int) -> None:
+        """Says now and then that actors are missing."""
+        now = time.monotonic()
+        if now >= self._short_at:
+            self._short_at = now + SAY_SECONDS
+            log.info("lockstep_waits_for_actors", joined=joined, needed=needed)
 
     def _set_hold(self, *, active: bool) -> None:
         """Shows whether everybody waits for actors that are missing."""

@@ -85,14 +85,17 @@ class Round:
         self.gone.update(player.session_id for player in lost)
         return lost
 
-    def is_complete(self, behaviors: Iterable[Behavior]) -> bool:
-        """Says whether each player that is still here has ended the round of each behavior that is trained."""
-        return all(
-            round_queue(behavior).ended.get(player.session_id) == self.number
-            for behavior in behaviors
+    def awaited(self, behaviors: Iterable[Behavior]) -> list[Player]:
+        """Returns the players that are still here and have not ended the round of each behavior that is trained."""
+        queues = {behavior.index: round_queue(behavior) for behavior in behaviors}
+        return [
+            player
             for player in self.players
-            if behavior.index in player.agents and player.session_id not in self.gone
-        )
+            if player.session_id not in self.gone
+            and any(
+                queues[index].ended.get(player.session_id) != self.number for index in player.agents if index in queues
+            )
+        ]
 
     def faults(self, behavior: Behavior, items: Iterable[QueuedChunk]) -> Iterator[str]:
         """Yields what of a round another run would not repeat."""
@@ -135,12 +138,29 @@ def check_room(behaviors: Iterable[Behavior], players: Sequence[Player], quota_s
         agents = sum(player.agents.get(behavior.index, 0) for player in players)
         needed_bytes = ROW_COPIES * agents * quota_steps * behavior.spec.step_bytes
         if needed_bytes > behavior.queue.capacity_bytes:
-            raise UserError(
-                ExitCode.RUN_FILE,
-                f"a round of {behavior.name} has {agents * quota_steps} steps ({agents} agents, {quota_steps} each) and "
-                f"may take {needed_bytes} bytes, and its queue holds {behavior.queue.capacity_bytes}: raise "
-                "rollcast.queue_bytes, or lower rollcast.lockstep.quota_steps or the number of agents",
+            raise _too_large(
+                behavior,
+                f"has {agents * quota_steps} steps ({agents} agents, {quota_steps} each) and may take {needed_bytes}",
             )
+
+
+def check_full(behaviors: Iterable[Behavior]) -> None:
+    """Refuses a round that has turned out not to fit the queue: it could never end.
+
+    Raises:
+        UserError: one has.
+    """
+    for behavior in behaviors:
+        if round_queue(behavior).is_full:
+            raise _too_large(behavior, f"takes more than the {behavior.queue.queued_bytes} that have come so far")
+
+
+def _too_large(behavior: Behavior, what: str) -> UserError:
+    return UserError(
+        ExitCode.RUN_FILE,
+        f"a round of {behavior.name} {what} bytes, and its queue holds {behavior.queue.capacity_bytes}: raise "
+        "rollcast.queue_bytes, or lower rollcast.lockstep.quota_steps or the number of agents",
+    )
 
 
 def assigned(

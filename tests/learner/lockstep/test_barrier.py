@@ -285,6 +285,36 @@ def test_a_round_that_does_not_fit_the_queue_is_refused() -> None:
     assert caught.value.exit_code is ExitCode.RUN_FILE
 
 
+def test_a_round_that_turns_out_too_large_is_refused() -> None:
+    """Columns that nobody could foresee fill the queue: reading has stopped, and the round would never end."""
+    rig, one, two = begun()
+    (behavior,) = rig.parts.behaviors.all()
+    rig.send(one)
+    rig.turn()
+    assert not behavior.queue.has_room(10**12)
+    with pytest.raises(UserError, match="queue_bytes"):
+        rig.turn()
+    assert two.actor_index == 1
+
+
+def test_people_are_told_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Now and then: how many actors are missing, and later who has not ended the round."""
+    monkeypatch.setattr("learner.lockstep.barrier.SAY_SECONDS", 0.0)
+    rig = Rig()
+    with capture_logs() as logs:
+        one = rig.join("one")
+        rig.turn()
+        rig.join("two")
+        rig.turn()
+        rig.send(one)
+        rig.turn()
+    short, waits = (
+        [line for line in logs if line["event"] == event] for event in ("lockstep_waits_for_actors", "lockstep_waits")
+    )
+    assert (short[0]["joined"], short[0]["needed"]) == (1, 2)
+    assert (waits[0]["awaited"], waits[0]["actors"]) == (1, "1 (two)")
+
+
 def test_no_round_begins_at_the_end() -> None:
     """A run that ends keeps its actors waiting; the round that was trained still counts."""
     rig, one, two = begun()

@@ -70,6 +70,10 @@ def _everything(agents: int, sink: EpisodeSink) -> Task:
     return Scene(maker(agents, sink) for maker in makers)
 
 
+def _scenes(agents: int, sink: EpisodeSink) -> Task:
+    return Scene(_scene(name)(agents, sink) for name in SCENES)
+
+
 def _scene(name: str) -> Maker:
     spec = SCENES[name]
 
@@ -92,6 +96,7 @@ TASKS: Mapping[str, Maker] = MappingProxyType(
         "channels-last": _channels_last,
         "late": _late,
         "everything": _everything,
+        "scenes": _scenes,
         "teams": _teams,
         **{name: _scene(name) for name in SCENES},
     }

@@ -1,0 +1,257 @@
+"""Behavioral cloning: the loss, the schedule, how much of the demonstrations an update takes, and every trainer with it."""
+
+from __future__ import annotations
+
+import io
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from rollcast.demonstrations.writing import Action
+from rollcast.enums import Squash
+from rollcast.specs import ActionSpec, BehaviorSpec
+
+from learner.exits import UserError
+from learner.networks.policy import PolicyNetwork, PolicyOutput
+from learner.networks.squashed import SquashedPolicyNetwork
+from learner.rewards.transitions import Transitions
+from learner.settings.network import NetworkSettings
+from learner.trainers.cloning import LEAST_LOG_STD, STATISTIC, BehavioralCloning, build_cloning, cloning_loss
+from learner.trainers.ppo.trainer import PPOTrainer
+from learner.trainers.sac.trainer import SACTrainer
+from tests.learner.networks.specs import behavior, vector
+from tests.learner.rewards.recorded import demonstrate
+from tests.learner.trainers.in_process import make_bench
+from tests.learner.trainers.started import feed, make
+from tests.learner.trainers.synthetic import BRANCHES, CONTINUOUS, HYBRID, SyntheticActor
+
+STEPS = 64
+
+
+def by_sign(spec: BehaviorSpec, seen: list[NDArray[Any]]) -> Action:
+    """An expert whose actions follow from the first number that it sees."""
+    value = float(seen[0].ravel()[0])
+    action = spec.action
+    return Action(
+        np.full(action.continuous_size, 0.6 * np.tanh(value), np.float32) if action.continuous_size else None,
+        np.array([int(value > 0) * (size - 1) for size in action.discrete_branches])
+        if action.discrete_branches
+        else None,
+    )
+
+
+def cloning(
+    path: Path, spec: BehaviorSpec, memory: dict[str, Any] | None = None, *, sac: bool = False, **changes: Any
+) -> tuple[BehavioralCloning, PolicyNetwork]:
+    """Cloning of 64 steps of such an expert, and the policy that imitates."""
+    file = path / "expert.demo"
+    if not file.exists():
+        demonstrate(file, spec, [40, 24], lambda seen: by_sign(spec, seen))
+    network = {"hidden_units": 32, **({"memory": memory} if memory else {})}
+    settings = {
+        "trainer_type": "sac" if sac else "ppo",
+        "hyperparameters": {"batch_size": 16, "learning_rate": 3e-3},
+        "network_settings": network,
+        "behavioral_cloning": {"demo_path": str(file), **changes},
+    }
+    bench = make_bench(settings, spec)
+    kind = SquashedPolicyNetwork if sac else PolicyNetwork
+    policy = kind(spec, NetworkSettings.model_validate(network), torch.Generator().manual_seed(1))
+    made = build_cloning(bench.context(), policy, Squash.TANH if sac else Squash.CLIP3_DIV3)
+    assert made is not None
+    return made, policy
+
+
+def steps_taken(made: BehavioralCloning) -> int:
+    """How many gradient steps were taken."""
+    return int(made.state_dict()["optimizer"]["steps"])
+
+
+def test_the_loss_is_the_likelihood_of_what_was_done() -> None:
+    """Equals torch's distributions, joint over axes and branches; below the floor the spread counts as the floor."""
+    action = ActionSpec(continuous_size=2, discrete_branches=(3, 2))
+    generator = torch.Generator().manual_seed(1)
+    mean, draws = (torch.randn(7, 2, generator=generator) for _ in range(2))
+    log_std = torch.tensor([[0.3, -9.0]]).expand(7, 2)
+    scores = torch.randn(7, 5, generator=generator)
+    logits = torch.cat([torch.log_softmax(part, 1) for part in torch.split(scores, [3, 2], 1)], 1)
+    choices = torch.stack([torch.arange(7) % 3, torch.arange(7) % 2], 1)
+    expert = Transitions(torch.zeros(7), torch.zeros(7, dtype=torch.float64), (), (), draws, choices)
+    spread = torch.tensor([math.exp(0.3), math.exp(LEAST_LOG_STD)])
+    expected = torch.distributions.Normal(mean, spread).log_prob(draws).sum(1)  # type: ignore[no-untyped-call]
+    for part, column in zip(torch.split(scores, [3, 2], 1), choices.T, strict=True):
+        expected = expected + torch.distributions.Categorical(logits=part).log_prob(column)  # type: ignore[no-untyped-call]
+    loss = cloning_loss(PolicyOutput(mean, log_std, logits, None), expert, action)
+    assert torch.allclose(loss, -expected.mean())
+
+
+@pytest.mark.parametrize("memory", [None, {"sequence_length": 8, "memory_size": 16}], ids=["plain", "memory"])
+@pytest.mark.parametrize("name", ["continuous", "branches", "hybrid"])
+def test_a_policy_becomes_its_expert(tmp_path: Path, name: str, memory: dict[str, Any] | None) -> None:
+    """The mean comes near the expert's actions and the likeliest choice is the expert's, with and without memory."""
+    spec = {
+        "continuous": behavior(vector(), continuous=2),
+        "branches": behavior(vector(), branches=(3, 2)),
+        "hybrid": behavior(vector(), continuous=1, branches=(2,)),
+    }[name]
+    made, policy = cloning(tmp_path, spec, memory, num_epoch=100)
+    made.update(0)
+    assert bool(made.is_finite())
+    seen = torch.randn(200, 4, generator=torch.Generator().manual_seed(8))
+    with torch.no_grad():
+        output = policy([seen], None, torch.zeros(200, policy.memory_size) if memory else None)
+    wanted = [by_sign(spec, [row.numpy()]) for row in seen]
+    if output.mean is not None:
+        actions = np.stack([each.continuous for each in wanted if each.continuous is not None])
+        assert float(np.abs(output.mean.numpy() / 3 - actions).mean()) < 0.12
+    if output.logits is not None:
+        branches = list(spec.action.discrete_branches)
+        found = torch.stack([part.argmax(1) for part in output.logits.split(branches, 1)], 1).numpy()
+        choices = np.stack([each.discrete for each in wanted if each.discrete is not None])
+        assert float((found == choices).mean()) > 0.85
+    assert set(made.statistics()) == {STATISTIC}
+    assert made.statistics() == {}
+
+
+def test_how_much_an_update_takes(tmp_path: Path) -> None:
+    """Three epochs over all minibatches; fewer if samples_per_update says so; one minibatch if all fit it."""
+    spec = behavior(vector(), branches=(3,))
+    cases: tuple[tuple[dict[str, Any], int], ...] = (
+        ({}, 3 * STEPS // 16),
+        ({"num_epoch": 1, "batch_size": 10}, 6),
+        ({"samples_per_update": 33}, 3 * 2),
+        ({"batch_size": 1000, "num_epoch": 1}, 1),
+        ({"samples_per_update": 1, "num_epoch": 1}, 1),
+    )
+    for changes, steps in cases:
+        made, _ = cloning(tmp_path, spec, **changes)
+        made.update(0)
+        assert steps_taken(made) == steps, changes
+
+
+def test_the_strength_falls_to_nothing(tmp_path: Path) -> None:
+    """The learning rate is the trainer's times the strength, falls in a line over the steps, and then nothing is done."""
+    spec = behavior(vector(), branches=(3,))
+
+    def moved(step: int, **changes: Any) -> float:
+        made, policy = cloning(tmp_path, spec, num_epoch=1, batch_size=64, **changes)
+        before = torch.nn.utils.parameters_to_vector(policy.parameters()).detach().clone()
+        made.update(step)
+        return float((torch.nn.utils.parameters_to_vector(policy.parameters()).detach() - before).abs().max())
+
+    assert moved(10**9) == pytest.approx(3e-3, rel=1e-3)  # Adam's first step is as long as the learning rate
+    assert moved(0, strength=0.5, steps=1000) == pytest.approx(1.5e-3, rel=1e-3)
+    assert moved(250, strength=0.5, steps=1000) == pytest.approx(0.75 * 1.5e-3, rel=1e-3)
+    assert moved(1000, steps=1000) == 0.0
+    assert moved(0, strength=0.0) == 0.0
+
+
+def test_nothing_asked_for_is_nothing(tmp_path: Path) -> None:
+    """Without the block there is no cloning; demonstrations of another behavior are told of with the setting."""
+    bench, trainer = make()
+    assert trainer.cloning is None
+    file = demonstrate(tmp_path / "other.demo", behavior(vector(), branches=(3,)))
+    with pytest.raises(UserError, match=r"behaviors\.Continuous\.behavioral_cloning\.demo_path: .*other\.demo"):
+        make(behavioral_cloning={"demo_path": str(file)})
+    del bench
+
+
+@pytest.mark.parametrize("spec", [CONTINUOUS, BRANCHES, HYBRID], ids=lambda spec: spec.name)
+def test_a_trainer_that_imitates(tmp_path: Path, spec: BehaviorSpec) -> None:
+    """Imitation comes after the epochs and before the policy is published: actors and learner agree all the time."""
+    file = demonstrate(tmp_path / "x.demo", spec, [40])
+    bench, trainer = make(spec, behavioral_cloning={"demo_path": str(file), "num_epoch": 20})
+    actor = SyntheticActor(bench)
+    losses = []
+    for _ in range(4):
+        feed(bench, actor, 1, trainer)
+        assert trainer.log_prob_error_max < 1e-4
+        losses.append(bench.stats.write_stats(0)[STATISTIC].value)
+    assert losses[-1] < losses[0]
+    for name, value in trainer.policy.state_dict().items():
+        assert torch.equal(value, bench.published.state[name])
+
+
+def test_a_resumed_trainer_imitates_on(tmp_path: Path) -> None:
+    """Four updates equal two, a save to a file, a new trainer, and two more, to the last bit."""
+    file = demonstrate(tmp_path / "x.demo", CONTINUOUS, [40])
+    results = []
+    for interrupted in (False, True):
+        bench, trainer = make(behavioral_cloning={"demo_path": str(file)})
+        actor = SyntheticActor(bench)
+        feed(bench, actor, 2, trainer)
+        if interrupted:
+            saved = io.BytesIO()
+            torch.save(trainer.state_dict(), saved)
+            saved.seek(0)
+            trainer = PPOTrainer(bench.context(seed=99))
+            trainer.load_state_dict(torch.load(saved, weights_only=True))
+            trainer.start()
+        feed(bench, actor, 2, trainer)
+        assert trainer.cloning is not None
+        results.append((trainer.policy.state_dict(), steps_taken(trainer.cloning)))
+    (first, steps), (second, others) = results
+    assert steps == others > 0
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
+
+
+def test_an_update_that_is_not_finite_is_undone(tmp_path: Path) -> None:
+    """Imitation goes back with everything else."""
+    file = demonstrate(tmp_path / "x.demo", CONTINUOUS, [40])
+    bench, trainer = make(network={"normalize": False}, behavioral_cloning={"demo_path": str(file)})
+    feed(bench, SyntheticActor(bench), 1, trainer)
+    assert trainer.cloning is not None
+    before, policy = steps_taken(trainer.cloning), {k: v.clone() for k, v in trainer.policy.state_dict().items()}
+    bench.put(SyntheticActor(bench, 9).chunk([20] * 4, columns={"reward": np.full(80, 3e38, np.float32)}))
+    trainer.advance()
+    assert (trainer.version, steps_taken(trainer.cloning)) == (1, before)
+    assert all(torch.equal(value, policy[name]) for name, value in trainer.policy.state_dict().items())
+
+
+def test_gail_and_cloning_together(tmp_path: Path) -> None:
+    """Both learn from one file, beside the environment's reward; both report."""
+    file = demonstrate(tmp_path / "x.demo", HYBRID, [40])
+    bench, trainer = make(
+        HYBRID,
+        reward_signals={"extrinsic": {}, "gail": {"demo_path": str(file), "use_actions": True, "use_vail": True}},
+        behavioral_cloning={"demo_path": str(file)},
+    )
+    feed(bench, SyntheticActor(bench), 2, trainer)
+    said = bench.stats.write_stats(0)
+    assert {STATISTIC, "Losses/GAIL Loss", "Policy/GAIL Beta", "Policy/Gail Value Estimate"} <= set(said)
+
+
+def test_sac_imitates(tmp_path: Path) -> None:
+    """A squashed policy comes near its expert; a SAC trainer imitates once a turn, and its checkpoint has it."""
+    spec = behavior(vector(), continuous=2)
+    made, policy = cloning(tmp_path, spec, sac=True, num_epoch=100)
+    made.update(0)
+    seen = torch.randn(200, 4, generator=torch.Generator().manual_seed(8))
+    with torch.no_grad():
+        mean = policy([seen]).mean
+    assert mean is not None
+    wanted = 0.6 * torch.tanh(seen[:, :1]).expand(-1, 2)
+    assert float((torch.tanh(mean) - wanted).abs().mean()) < 0.12
+    file = demonstrate(tmp_path / "x.demo", CONTINUOUS, [40])
+    bench = make_bench(
+        {
+            "trainer_type": "sac",
+            "hyperparameters": {"batch_size": 16, "buffer_size": 1000, "buffer_init_steps": 20},
+            "network_settings": {"hidden_units": 8},
+            "behavioral_cloning": {"demo_path": str(file)},
+        },
+        CONTINUOUS,
+    )
+    trainer = SACTrainer(bench.context())
+    trainer.start()
+    actor = SyntheticActor(bench)
+    for _ in range(3):
+        bench.put(actor.chunk([20]))
+        while trainer.advance():
+            pass
+    assert STATISTIC in bench.stats.write_stats(0)
+    assert trainer.model_state()["cloning"]["optimizer"]["steps"] > 0

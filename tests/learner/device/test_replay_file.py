@@ -1,0 +1,192 @@
+"""Replay memory in a file."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from learner.device.columns import DISCRETE_ACTION, REWARD
+from learner.device.replay import TERMINATED, ReplayMemory
+from learner.device.replay_file import BadReplay, read_replay, write_replay
+from learner.files import WriteFailed
+from learner.ingest.replay_size import replay_row_bytes, replay_size
+from tests.learner.device.chunks import make_chunk
+from tests.learner.device.test_replay import add, held, memory_of
+
+
+def written(tmp_path: Path, lengths: list[int], capacity: int = 30) -> tuple[ReplayMemory, Path]:
+    """A memory and its file."""
+    memory = memory_of(capacity)
+    first = 0
+    for length in lengths:
+        add(memory, make_chunk([length], first=first))
+        first += length
+    path = tmp_path / "replay.npz"
+    write_replay(memory, path)
+    return memory, path
+
+
+def transitions(memory: ReplayMemory) -> dict[int, tuple[float, ...]]:
+    """Every step in a memory by its number: what was seen, done, and seen after it."""
+    places = memory.draw(100 * memory.steps)
+    storage = memory.storage
+    columns = (
+        storage[REWARD][places.rows],
+        storage["obs/state"][places.rows, 0],
+        storage["obs/state"][places.next_rows, 0],
+        storage[DISCRETE_ACTION][places.rows, 0],
+        storage[TERMINATED][places.rows],
+    )
+    return {int(row[0]): tuple(float(value) for value in row) for row in zip(*columns, strict=True)}
+
+
+@pytest.mark.parametrize("lengths", [[3], [8, 8, 8], [8] * 9, [1, 2, 3] * 9])
+def test_what_is_read_is_what_was_written(tmp_path: Path, lengths: list[int]) -> None:
+    """Every transition, in a memory that has wrapped, too; and it goes on taking steps."""
+    memory, path = written(tmp_path, lengths)
+    again = memory_of(30)
+    read_replay(again, path)
+    assert transitions(again) == transitions(memory)
+    assert again.steps == memory.steps
+    total = sum(lengths)
+    for each in (memory, again):
+        add(each, make_chunk([8, 8], first=total))
+    assert held(again) == held(memory)
+
+
+def test_numpy_can_look_at_the_file(tmp_path: Path) -> None:
+    """It is an ordinary npz archive beside its page."""
+    memory, path = written(tmp_path, [8, 8])
+    with np.load(path, allow_pickle=False) as archive:
+        assert archive["rows"].shape == (memory.steps,)
+
+
+def test_a_smaller_memory_takes_the_newest_steps(tmp_path: Path) -> None:
+    """buffer_size was lowered between two starts."""
+    _, path = written(tmp_path, [8, 8, 8])
+    smaller = memory_of(10)
+    read_replay(smaller, path)
+    assert held(smaller) == list(range(14, 24))
+
+
+def test_masks_come_along(tmp_path: Path) -> None:
+    """Whether there were any is not forgotten."""
+    memory = memory_of(30)
+    masks = np.ones((4, 3), np.uint8)
+    add(memory, make_chunk([4], action_mask=masks, final_action_mask=masks[:1]))
+    write_replay(memory, tmp_path / "replay.npz")
+    again = memory_of(30)
+    read_replay(again, tmp_path / "replay.npz")
+    assert again.masked
+
+
+def _flip(path: Path, place: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[place] ^= 0xFF
+    path.write_bytes(bytes(data))
+
+
+def test_a_damaged_file_is_refused_and_leaves_the_memory_empty(tmp_path: Path) -> None:
+    """Cut off anywhere, or with a byte changed anywhere in it: never a traceback, never a wrong step."""
+    memory, path = written(tmp_path, [8, 8, 8])
+    whole, expected = path.read_bytes(), transitions(memory)
+    for size in range(0, len(whole), 97):
+        path.write_bytes(whole[:size])
+        again = memory_of(30)
+        with pytest.raises(BadReplay):
+            read_replay(again, path)
+        assert again.steps == 0
+    refused = 0
+    for place in range(0, len(whole), 13):
+        path.write_bytes(whole)
+        _flip(path, place)
+        again = memory_of(30)
+        try:
+            read_replay(again, path)
+        except BadReplay:
+            refused += 1
+            assert again.steps == 0
+        else:  # a byte of the archive's own bookkeeping that changes nothing of what it holds
+            assert transitions(again) == expected
+    assert refused > 50
+
+
+def _rewrite(path: Path, name: str, data: bytes, compression: int = zipfile.ZIP_STORED) -> None:
+    with zipfile.ZipFile(path) as archive:
+        members = {entry.filename: archive.read(entry) for entry in archive.infolist()}
+    members[name] = data
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for member, content in members.items():
+            archive.writestr(member, content)
+
+
+def _array(values: object, kind: str) -> bytes:
+    import io  # noqa: PLC0415 - for this alone
+
+    buffer = io.BytesIO()
+    np.save(buffer, np.array(values, kind), allow_pickle=kind == "O")
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("rows.npy", _array([0, 5, 900], "<i8")),
+        ("rows.npy", _array([5, 2, 1], "<i8")),
+        ("rows.npy", _array([-3, 2], "<i8")),
+        ("rows.npy", _array([[0, 1]], "<i8")),
+        ("rows.npy", _array([{"a": 1}], "O")),
+        ("rows.npy", b"nonsense"),
+        ("page.json", b"{}"),
+        ("page.json", b"[1]"),
+        ("page.json", b"\xff"),
+        ("page.json", json.dumps({"format": 1, "used_rows": -1, "columns": []}).encode()),
+        ("column_0.npy", _array([[1.0, 2.0]], "<f4")),
+        ("column_1.npy", _array(np.full((27, 1), 7), "<i4")),
+        ("column_1.npy", _array(np.full((27, 1), -1), "<i4")),
+    ],
+)
+def test_a_hostile_file_is_refused(tmp_path: Path, name: str, data: bytes) -> None:
+    """Rows that are none, actions that are none, objects, other shapes: each is refused before it is used."""
+    _, path = written(tmp_path, [8, 8, 8])
+    _rewrite(path, name, data)
+    memory = memory_of(30)
+    with pytest.raises(BadReplay, match="is damaged, or holds no replay memory of this behavior"):
+        read_replay(memory, path)
+    assert memory.steps == 0
+
+
+def test_a_compressed_file_is_refused(tmp_path: Path) -> None:
+    """What unpacks to more than it is could fill the memory of the machine."""
+    _, path = written(tmp_path, [8])
+    _rewrite(path, "extra", b"", zipfile.ZIP_DEFLATED)
+    with pytest.raises(BadReplay, match="compressed"):
+        read_replay(memory_of(30), path)
+
+
+def test_another_behavior_s_file_is_refused(tmp_path: Path) -> None:
+    """The columns are compared."""
+    from tests.learner.trainers.synthetic import CONTINUOUS  # noqa: PLC0415 - of other tests
+
+    _, path = written(tmp_path, [8])
+    size = replay_size(replay_row_bytes(CONTINUOUS), buffer_size=30, time_horizon=8)
+    other = ReplayMemory(CONTINUOUS, size, torch.device("cpu"), torch.Generator())
+    with pytest.raises(BadReplay, match="its columns are"):
+        read_replay(other, path)
+
+
+def test_what_cannot_be_read_or_written_is_said(tmp_path: Path) -> None:
+    """No file, a folder in its place, a folder that is not there."""
+    with pytest.raises(BadReplay, match="does not exist"):
+        read_replay(memory_of(30), tmp_path / "none.npz")
+    with pytest.raises(BadReplay, match="cannot be read"):
+        read_replay(memory_of(30), tmp_path)
+    memory = memory_of(30)
+    add(memory, make_chunk([3]))
+    with pytest.raises(WriteFailed):
+        write_replay(memory, tmp_path / "none" / "replay.npz")

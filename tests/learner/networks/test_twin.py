@@ -1,0 +1,102 @@
+"""Twin critics: what they compute, and that their derivatives are autograd's."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from rollcast.specs import BehaviorSpec
+from torch import Tensor
+
+from learner.networks.encoders import Encoded
+from learner.networks.twin import TwinCritic
+from learner.settings.network import NetworkSettings
+from tests.learner.networks.specs import behavior, entities, goal, image, vector
+
+SPECS = {
+    "continuous": behavior(continuous=2),
+    "discrete": behavior(vector(), vector("other", 2), branches=(3, 2)),
+    "hybrid": behavior(continuous=1, branches=(4,)),
+    "pictures": behavior(image(), vector(), continuous=2),
+    "lists": behavior(entities(), vector(), continuous=1, branches=(2,)),
+    "goals": behavior(goal(), vector(), continuous=2),
+    "goals for choices": behavior(goal(), vector(), branches=(3,)),
+}
+SIGNALS, STEPS = 2, 5
+
+
+def observations(spec: BehaviorSpec) -> list[Tensor]:
+    """Random observations in wire types."""
+    found = []
+    for observation in spec.observations:
+        values = torch.rand(STEPS, *observation.shape) * 4.0
+        found.append(values.to(torch.uint8) if observation.dtype.kind == "u" else values)
+    return found
+
+
+def make(spec: BehaviorSpec, **settings: object) -> TwinCritic:
+    """Critics whose parameters have gradients to write to."""
+    network = NetworkSettings.model_validate({"hidden_units": 8, **settings})
+    critic = TwinCritic(spec, network, SIGNALS, torch.Generator().manual_seed(1))
+    for parameter in critic.parameters():
+        parameter.grad = torch.full_like(parameter, torch.nan)
+    return critic
+
+
+def actions_of(spec: BehaviorSpec) -> Tensor | None:
+    """Random continuous actions, if there are any."""
+    axes = spec.action.continuous_size
+    return torch.rand(STEPS, axes) * 2.0 - 1.0 if axes else None
+
+
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
+@pytest.mark.parametrize("activation", ["swish", "relu", "tanh"])
+@pytest.mark.parametrize("layers", [1, 3])
+def test_derivatives_are_autograd_s(spec: BehaviorSpec, activation: str, layers: int) -> None:
+    """Every parameter's gradient is written, and that of the actions returned, for any outer derivative."""
+    critic = make(spec, activation=activation, num_layers=layers)
+    seen, actions = observations(spec), actions_of(spec)
+    outer = torch.randn(2, STEPS, SIGNALS, spec.action.mask_size or 1)
+
+    reference = copy.deepcopy(critic)
+    for parameter in reference.parameters():
+        parameter.grad = None
+    leaf = None if actions is None else actions.clone().requires_grad_()
+    expected = reference(seen, leaf)
+    expected.backward(outer)
+
+    with torch.no_grad():
+        with torch.set_grad_enabled(critic.encoder_learns):
+            encoded = critic.encode(seen)
+        detached = Encoded(encoded.values.detach(), None if encoded.goals is None else encoded.goals.detach())
+        values, record = critic.record(encoded if critic.conditioned is not None else detached, actions)
+        critic.backward(record, encoded, outer)
+        again, record = critic.record(detached, actions)
+        to_actions = None if actions is None else critic.to_actions(record, outer)
+    assert values.shape == outer.shape
+    torch.testing.assert_close(values, expected.detach(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(again, values)
+    for (name, own), theirs in zip(critic.named_parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(own.grad, theirs.grad, rtol=1e-3, atol=1e-4, msg=lambda text, name=name: name + text)
+    if leaf is not None:
+        torch.testing.assert_close(to_actions, leaf.grad, rtol=1e-3, atol=1e-4)
+
+
+def test_the_twins_differ_and_share_nothing_but_the_encoder() -> None:
+    """Another parameter of the one changes nothing of the other."""
+    critic = make(SPECS["continuous"])
+    seen, actions = observations(SPECS["continuous"]), actions_of(SPECS["continuous"])
+    with torch.no_grad():
+        first, second = critic(seen, actions)
+        assert not torch.allclose(first, second)
+        critic.head.weight[0] += 1.0
+        changed, same = critic(seen, actions)
+    assert not torch.allclose(changed, first)
+    assert torch.equal(same, second)
+
+
+def test_the_same_generator_makes_the_same_critics() -> None:
+    """Nothing is drawn from global random state."""
+    one, other = make(SPECS["hybrid"]), make(SPECS["hybrid"])
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))

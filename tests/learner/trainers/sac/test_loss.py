@@ -1,0 +1,231 @@
+"""The losses of SAC against a textbook version that autograd differentiates."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import Categorical, Normal
+from torch.distributions.transforms import TanhTransform
+
+from learner.networks.policy import PolicyOutput
+from learner.networks.squashed import LOG_STD_MAX
+from learner.trainers.sac.loss import (
+    Alphas,
+    critic_loss,
+    critic_targets,
+    draw,
+    policy_loss,
+    policy_loss_at_values,
+    soft_values,
+    temperature_loss,
+)
+
+STEPS, SIGNALS, AXES = 7, 3, 2
+KINDS = [(AXES, ()), (0, (3,)), (0, (3, 2)), (AXES, (4,)), (AXES, (3, 2))]
+
+
+class Case(NamedTuple):
+    """A policy's parameters, watched by autograd, and what depends on the kind of action.
+
+    Attributes:
+        axes: number of continuous axes.
+        branches: number of choices of each branch.
+        mean, log_std: ``[B, n]``, scores ``[B, A]`` before normalization.
+        noise: ``[B, n]``.
+        temperatures: of the continuous action, and of each branch.
+        weights: of a critic that is not linear in the actions, ``[2, n, K * A]``.
+        base: its values where the actions are zero, ``[2, B, K, A]``.
+    """
+
+    axes: int
+    branches: tuple[int, ...]
+    mean: Tensor
+    log_std: Tensor
+    scores: Tensor
+    noise: Tensor
+    temperatures: tuple[float, tuple[float, ...]]
+    weights: Tensor
+    base: Tensor
+
+    def output(self) -> PolicyOutput:
+        """What the policy network would return, without a gradient."""
+        parts = torch.split(self.scores.detach(), list(self.branches), 1) if self.branches else ()
+        logits = torch.cat([part.log_softmax(1) for part in parts], 1) if parts else None
+        bounded = self.log_std.detach().clamp(-20.0, LOG_STD_MAX)
+        return PolicyOutput(*((self.mean.detach(), bounded) if self.axes else (None, None)), logits, None)
+
+    def alphas(self) -> Alphas:
+        """The temperatures, spread over the choices."""
+        continuous, discrete = self.temperatures
+        spread = [alpha for alpha, size in zip(discrete, self.branches, strict=True) for _ in range(size)]
+        return Alphas(torch.tensor(continuous) if self.axes else None, torch.tensor(spread) if self.branches else None)
+
+    def values(self, actions: Tensor | None) -> Tensor:
+        """Twin critics ``[2, B, K, A]`` of continuous actions."""
+        if actions is None:
+            return self.base
+        return self.base + torch.sin(torch.einsum("bn,tno->tbo", actions, self.weights)).view_as(self.base)
+
+
+def make(axes: int, branches: tuple[int, ...], seed: int = 0) -> Case:
+    """A random case."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator)
+
+    choices = sum(branches) or 1
+    return Case(
+        axes,
+        branches,
+        normal(STEPS, axes).requires_grad_(),
+        normal(STEPS, axes).requires_grad_(),
+        normal(STEPS, sum(branches)).requires_grad_(),
+        normal(STEPS, axes),
+        (0.3, tuple(0.1 * (index + 1) for index in range(len(branches)))),
+        normal(2, axes, SIGNALS * choices),
+        normal(2, STEPS, SIGNALS, choices),
+    )
+
+
+def textbook(case: Case) -> tuple[Tensor, Tensor]:
+    """Soft values ``[B, K]`` by torch's own distributions, differentiable, and the log-probability ``[B]``."""
+    actions, log_prob = None, torch.zeros(STEPS)
+    if case.axes:
+        normal = Normal(case.mean, case.log_std.clamp(-20.0, LOG_STD_MAX).exp())
+        raw = normal.mean + normal.stddev * case.noise
+        actions = torch.tanh(raw)
+        # The density of a function of a random variable; torch's TransformedDistribution loses it where tanh saturates.
+        log_prob = (normal.log_prob(raw) - TanhTransform().log_abs_det_jacobian(raw, actions)).sum(1)
+    smaller = case.values(actions).amin(0)
+    if not case.branches:
+        return smaller.squeeze(2) - case.temperatures[0] * log_prob.unsqueeze(1), log_prob
+    found, begin = torch.zeros(STEPS, SIGNALS), 0
+    for alpha, size in zip(case.temperatures[1], case.branches, strict=True):
+        policy = Categorical(logits=case.scores[:, begin : begin + size])
+        for choice in range(size):
+            probability = policy.probs[:, choice].unsqueeze(1)
+            found = found + probability * (smaller[:, :, begin + choice] - alpha * probability.log())
+        begin += size
+    return found / len(case.branches) - case.temperatures[0] * log_prob.unsqueeze(1), log_prob
+
+
+@pytest.mark.parametrize(("axes", "branches"), KINDS)
+def test_soft_values_are_the_textbook_s(axes: int, branches: tuple[int, ...]) -> None:
+    """Expectations over choices and the entropy of every part count, of hybrid actions, too, with the right sign."""
+    case = make(axes, branches)
+    drawn = draw(case.output(), case.noise if axes else None)
+    own = soft_values(drawn, case.values(drawn.actions), case.alphas(), branches)
+    expected, log_prob = textbook(case)
+    torch.testing.assert_close(own, expected.detach(), rtol=1e-4, atol=1e-5)
+    if drawn.log_prob is not None:
+        torch.testing.assert_close(drawn.log_prob, log_prob.detach(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("axes", "branches"), KINDS)
+@pytest.mark.parametrize("seed", range(3))
+def test_policy_gradients_are_autograd_s(axes: int, branches: tuple[int, ...], seed: int) -> None:
+    """The derivative of -mean V goes through the actions, the log-probabilities and the expectations."""
+    case = make(axes, branches, seed)
+    drawn = draw(case.output(), case.noise if axes else None)
+    to_actions = None
+    if drawn.actions is not None:
+        leaf = drawn.actions.clone().requires_grad_()
+        (to_actions,) = torch.autograd.grad(
+            case.values(leaf), leaf, policy_loss_at_values(drawn, case.values(drawn.actions), branches)
+        )
+    gradients, loss = policy_loss(drawn, case.values(drawn.actions), to_actions, case.alphas(), branches)
+    expected = -textbook(case)[0].mean()
+    torch.testing.assert_close(loss, expected.detach(), rtol=1e-4, atol=1e-5)
+    expected.backward()
+    for own, parameter in zip(gradients, (case.mean, case.log_std, case.scores), strict=True):
+        if own is not None:
+            torch.testing.assert_close(own, parameter.grad, rtol=1e-3, atol=1e-5)
+
+
+def test_a_deviation_at_its_bound_has_no_gradient() -> None:
+    """The clamp cuts it, as autograd does."""
+    case = make(AXES, ())
+    log_std = torch.tensor([[5.0, -25.0]] * STEPS, requires_grad=True)
+    case = case._replace(log_std=log_std)
+    drawn = draw(case.output(), case.noise)
+    gradients, _ = policy_loss(drawn, case.values(drawn.actions), torch.ones(STEPS, AXES), case.alphas(), ())
+    assert gradients.log_std is not None
+    assert not gradients.log_std.any()
+
+
+@pytest.mark.parametrize(("axes", "branches"), KINDS)
+def test_critic_gradients_are_autograd_s(axes: int, branches: tuple[int, ...]) -> None:
+    """Half the mean squared error of each critic; with several branches a step is worth the mean of its choices."""
+    case = make(axes, branches)
+    generator = torch.Generator().manual_seed(1)
+    targets = torch.randn(STEPS, SIGNALS, generator=generator)
+    values = case.base.clone().requires_grad_()
+    if branches:
+        chosen = torch.stack([torch.randint(size, (STEPS,), generator=generator) for size in branches], 1)
+        offsets = torch.tensor([sum(branches[:index]) for index in range(len(branches))])
+        parts = torch.split(values, list(branches), 3)
+        rows = torch.arange(STEPS)
+        told = torch.stack([part[:, rows, :, chosen[:, index]] for index, part in enumerate(parts)]).mean(0)
+        worth = told.permute(1, 0, 2)
+        choices = chosen + offsets
+    else:
+        worth, choices = values.squeeze(3), None
+    losses = 0.5 * (worth - targets).square().mean((1, 2))
+    losses.sum().backward()
+    gradient, own = critic_loss(case.base, choices, targets)
+    torch.testing.assert_close(own, losses.detach())
+    torch.testing.assert_close(gradient, values.grad)
+
+
+def test_only_a_terminal_step_ends_what_is_to_come() -> None:
+    """A hand-worked case: r + gamma V', without V' where nothing follows, but for a signal that ignores ends."""
+    targets = critic_targets(
+        torch.tensor([[1.0, 2.0], [1.0, 2.0]]),
+        torch.tensor([0.0, 1.0]),
+        torch.tensor([[10.0, 20.0], [10.0, 20.0]]),
+        torch.tensor([0.9, 0.5]),
+        torch.tensor([False, True]),
+    )
+    torch.testing.assert_close(targets, torch.tensor([[10.0, 12.0], [1.0, 12.0]]))
+
+
+@pytest.mark.parametrize(("axes", "branches"), KINDS)
+def test_temperature_gradients_are_autograd_s(axes: int, branches: tuple[int, ...]) -> None:
+    """A policy with too little entropy makes its temperature rise."""
+    case = make(axes, branches)
+    drawn = draw(case.output(), case.noise if axes else None)
+    wanted = tuple(0.2 * math.log(size) for size in branches)
+    continuous, discrete = temperature_loss(drawn, (-float(axes), torch.tensor(wanted)), branches)
+    _, log_prob = textbook(case)
+    if axes:
+        log_alpha = torch.zeros((), requires_grad=True)
+        (-log_alpha * (log_prob.detach() - axes).mean()).backward()
+        torch.testing.assert_close(continuous, log_alpha.grad, rtol=1e-4, atol=1e-4)
+    if branches:
+        log_alphas = torch.zeros(len(branches), requires_grad=True)
+        entropies = torch.stack(
+            [Categorical(logits=part).entropy() for part in torch.split(case.scores, list(branches), 1)], 1
+        ).detach()
+        (log_alphas * (entropies.mean(0) - torch.tensor(wanted))).sum().backward()
+        torch.testing.assert_close(discrete, log_alphas.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_forbidden_choices_have_no_part_in_anything() -> None:
+    """Their probability is 0: they change no value, no gradient and no entropy, and nothing becomes NaN."""
+    scores = torch.tensor([[0.5, -0.5, -1e8]])
+    output = PolicyOutput(None, None, scores.log_softmax(1), None)
+    drawn = draw(output, None)
+    values = torch.tensor([3.0, 1.0, 1e6]).expand(2, 1, 1, 3)
+    alphas = Alphas(None, torch.full((3,), 0.5))
+    gradients, loss = policy_loss(drawn, values, None, alphas, (3,))
+    few = PolicyOutput(None, None, scores[:, :2].log_softmax(1), None)
+    _, expected = policy_loss(draw(few, None), values[..., :2], None, Alphas(None, torch.full((2,), 0.5)), (2,))
+    torch.testing.assert_close(loss, expected)
+    assert gradients.scores is not None
+    assert gradients.scores.isfinite().all()
+    assert gradients.scores[0, 2] == 0

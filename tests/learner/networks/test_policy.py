@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from learner.exits import UserError
 from learner.networks.policy import PolicyNetwork
-from learner.settings.network import MemorySettings, NetworkSettings
+from learner.settings.network import NetworkSettings
 from tests.learner.networks.specs import behavior, image, vector
 
 SETTINGS = NetworkSettings(hidden_units=16)

@@ -18,16 +18,16 @@ def answered(driver: Driver, numbers: dict[int, float], *, env: int = 0) -> None
     driver.recorder.act(slots, answers(len(numbers))._replace(memory_in=memory))
 
 
-def make(**options: int) -> Driver:
+def make(time_horizon: int = 8) -> Driver:
     """A recorder whose policy has a memory."""
-    driver = Driver(KeepingLink(SPEC, memory=FORM, **options), has_policy=False)
+    driver = Driver(KeepingLink(SPEC, time_horizon, memory=FORM), has_policy=False)
     driver.recorder.swap(1, 0, FORM)
     return driver
 
 
 def test_memories_go_with_the_first_row_of_every_sequence() -> None:
     """Those of each agent's own segments, every stride rows from their starts."""
-    driver = make(time_horizon=5)
+    driver = make(5)
     for step in range(13):
         answered(driver, {1: step, 2: 100 + step} if step < 8 else {1: step})
         if step == 7:
@@ -39,7 +39,7 @@ def test_memories_go_with_the_first_row_of_every_sequence() -> None:
 
 def test_a_pool_that_grows_keeps_memories() -> None:
     """Hundreds of open rows later each is where it was."""
-    driver = make(time_horizon=1000)
+    driver = make(1000)
     for step in range(700):
         answered(driver, {1: step})
     driver.recorder.cut()

@@ -142,7 +142,7 @@ class BehaviorTable:
             behavior = self._by_name.get(spec.name)
             if behavior is not None:
                 _check_same(behavior.spec, spec)
-            self._check_step(spec)  # a known one too: after a restart the run file may allow smaller chunks
+            self._check_step(spec, settings)  # a known one too: after a restart the run file may allow smaller chunks
             self._check_ring(spec, settings, max(1, agents))
             if behavior is not None:
                 return behavior
@@ -256,10 +256,12 @@ class BehaviorTable:
             known = ", ".join(sorted(self._options.behaviors))
             raise UnknownBehavior(error.message, metadata={"behavior": name, "known": known}) from None
 
-    def _check_step(self, spec: BehaviorSpec) -> None:
-        need, limit = spec.one_step_chunk_bytes, self.service.max_chunk_bytes
+    def _check_step(self, spec: BehaviorSpec, settings: TrainerSettings) -> None:
+        memory = settings.network_settings.memory
+        memory_bytes = 0 if memory is None else 4 * memory.memory_size
+        need, limit = spec.one_step_chunk_bytes + memory_bytes, self.service.max_chunk_bytes
         if need > limit:
-            advice = "send smaller observations"
+            advice = "lower memory_size" if memory_bytes > need // 2 else "send smaller observations"
             if need <= MAX_CHUNK_BYTES:
                 advice += f", or raise rollcast.max_chunk_bytes in the run file to {need} at least"
             elif limit < MAX_CHUNK_BYTES:

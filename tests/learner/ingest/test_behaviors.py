@@ -79,6 +79,15 @@ def test_a_step_that_fits_no_chunk_at_all_is_not_advised_a_larger_one() -> None:
         table(options).declare(make_spec(size=600_000), 0, 1)
 
 
+def test_a_memory_that_no_chunk_holds_is_refused() -> None:
+    """It travels with a step: what to lower is said."""
+    block = {"network_settings": {"memory": {"memory_size": 2**20}}}
+    options = RunOptions.model_validate({"behaviors": {NAME: block}})
+    with pytest.raises(StepTooLarge, match=r"at most 4194304: lower memory_size$"):
+        BehaviorTable(options, Ledger()).declare(make_spec(), 0, 1)
+
+
+
 def test_a_restored_behavior_must_fit_the_present_chunks() -> None:
     """A run file that allows smaller chunks than before the restart refuses steps that no longer fit."""
     before = table()

@@ -54,7 +54,7 @@ class Arm:
     actors: int = 2
     envs: int = 8
     greedy_episodes: int = 0
-    wall_seconds: float = 900.0
+    wall_seconds: float = 1500.0
     record: Recording | None = None
     demonstrations: str | None = None
     trained_by: Callable[["Arm", int], "Trained"] | None = None

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 import learner.rewards
-from learner.settings.rewards import CuriositySettings, ExtrinsicSettings, RewardSignalSettings, RNDSettings
+from learner.settings.rewards import (
+    CuriositySettings,
+    ExtrinsicSettings,
+    GAILSettings,
+    RewardSignalSettings,
+    RNDSettings,
+)
+from learner.settings.trainer import BehavioralCloningSettings
 from tests.learner.trainers.pages import Row, range_in_words, sections
 
 PAGE = Path(next(iter(learner.rewards.__path__))) / "README.md"
@@ -16,7 +23,10 @@ SIGNALS: dict[str, type[RewardSignalSettings]] = {
     "extrinsic": ExtrinsicSettings,
     "curiosity": CuriositySettings,
     "rnd": RNDSettings,
+    "gail": GAILSettings,
 }
+GIVEN = {"gail": {"demo_path": "required"}}
+"""What has no default."""
 NETWORK = Row("{}", "as in a behavior", "")
 
 
@@ -27,15 +37,30 @@ def test_the_settings_of_a_signal_are_those_of_the_code(name: str) -> None:
     lines = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \| (.*?) \|$", part, flags=re.MULTILINE)
     told = {key: Row(*rest) for key, *rest in lines}
     settings = SIGNALS[name]
-    defaults = settings().model_dump(mode="json")
+    defaults = settings(**GIVEN.get(name, {})).model_dump(mode="json")
     expected = {
-        key: Row("null" if defaults[key] is None else f"{defaults[key]:g}", range_in_words(schema), "")
+        key: Row(_shown(defaults[key]), range_in_words(schema), "")
         for key, schema in settings.model_json_schema()["properties"].items()
         if key != "network_settings"
     }
     assert {key: row._replace(text="") for key, row in told.items()} == {**expected, "network_settings": NETWORK}
     assert len(lines) == len(told)
     assert all(row.text for row in told.values())
+
+
+def _shown(default: object) -> str:
+    if isinstance(default, bool) or not isinstance(default, int | float):
+        return "null" if default is None else str(default).lower()
+    return f"{default:g}"
+
+
+def test_the_settings_of_cloning_are_those_of_the_code() -> None:
+    """Its table has every key and no other, with its default and a text."""
+    part = sections(PAGE.read_text(encoding="utf-8"))["behavioral_cloning"]
+    lines = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \|$", part, flags=re.MULTILINE)
+    defaults = BehavioralCloningSettings(demo_path="required").model_dump(mode="json")
+    assert {key: default for key, default, _ in lines} == {key: _shown(value) for key, value in defaults.items()}
+    assert all(text for _, _, text in lines)
 
 
 def test_its_links_lead_somewhere() -> None:

@@ -16,6 +16,7 @@ import torch
 import yaml
 
 from actor_client.connection.link import LearnerLink
+from actor_client.envs.base import EnvBatch
 from actor_client.envs.factory import make_env_batch
 from actor_client.policy.runner import Policy
 from actor_client.rollout.loop import RolloutLoop
@@ -23,6 +24,7 @@ from learner.app import serve
 from learner.observe.address import BoundAddresses, read_addresses
 from learner.operator import Operator
 from learner.settings import load_run_options
+from tests.actor_client.connection.proxy import Proxy
 from tests.e2e.processes import SECONDS, wait_until
 from tests.e2e.runs import small
 
@@ -40,6 +42,9 @@ class Actor:
         envs: how many environments it has.
         behavior: what it plays.
         delay_seconds: how long it waits before it comes.
+        vector: its environments are those of a vector environment, which ignores actions where it begins anew.
+        breaks: whether its connections are to break.
+        proxy: what they go through then.
         link: its connection, once it has one.
     """
 
@@ -47,6 +52,9 @@ class Actor:
     envs: int = ENVS
     behavior: str = NAME
     delay_seconds: float = 0.0
+    vector: bool = False
+    breaks: bool = False
+    proxy: Proxy | None = None
     link: LearnerLink | None = None
 
     def leave(self) -> None:
@@ -57,10 +65,17 @@ class Actor:
     def play(self, run: Run) -> None:
         """Plays; in a thread."""
         address = run.addresses().address
+        if self.breaks:
+            with Proxy(int(address.rpartition(":")[2])) as self.proxy:
+                self._play(self.proxy.address)
+        else:
+            self._play(address)
+
+    def _play(self, address: str) -> None:
         time.sleep(self.delay_seconds)
 
-        def make() -> Any:
-            return make_env_batch("CartPole-v1", num_envs=self.envs, behavior=self.behavior)
+        def make() -> EnvBatch:
+            return make_env_batch("CartPole-v1", num_envs=self.envs, behavior=self.behavior, vector=self.vector)
 
         batch = make()
         self.link = link = LearnerLink(address, actor_name=self.name, load=Policy.load, client_version="test")
@@ -174,6 +189,23 @@ def meanwhile(call: Callable[[], None]) -> Iterator[None]:
     thread.join(SECONDS)
     assert not thread.is_alive()
     assert not failures, failures
+
+
+def disturb(run: Run, actor: Actor, times: int) -> None:
+    """Breaks all connections of an actor, and pauses the run and lets it go on, so many times between two rounds."""
+    with run.operator() as operator:
+        for _ in range(times):
+            _wait_for_a_round(operator)
+            assert actor.proxy is not None
+            for pair in list(actor.proxy.pairs):
+                pair.close()
+            operator.pause()
+            operator.resume()
+
+
+def _wait_for_a_round(operator: Operator) -> None:
+    before = operator.status().lockstep.round
+    wait_until(lambda: operator.status().lockstep.round > before, "the run goes on")
 
 
 def stop_at_round(run: Run, number: int) -> None:

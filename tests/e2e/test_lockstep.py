@@ -6,6 +6,7 @@ import json
 import signal
 import socket
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,19 @@ from rollcast.v1 import control_pb2
 
 from learner.exits import ExitCode
 from tests.e2e.books import by_reason, check_books
-from tests.e2e.lockstep import ENVS, NAME, QUOTA, Actor, Run, differences, meanwhile, playing, settings, stop_at_round
+from tests.e2e.lockstep import (
+    ENVS,
+    NAME,
+    QUOTA,
+    Actor,
+    Run,
+    differences,
+    disturb,
+    meanwhile,
+    playing,
+    settings,
+    stop_at_round,
+)
 from tests.e2e.processes import processes_in, wait_until
 from tests.learner.process import process_as_before
 
@@ -85,6 +98,24 @@ def test_two_runs_are_bit_equal_whatever_the_timing(tmp_path: Path) -> None:
     assert left_behind(one)["ledger"]["dropped"] == {"not_training": ROUND_STEPS}
 
 
+def test_broken_connections_and_pauses_leave_no_trace(tmp_path: Path) -> None:
+    """What was not acked is sent again, into the same place; whoever waits meanwhile waits, and nobody is lost."""
+    runs = []
+    for name in ("quiet", "disturbed"):
+        run = run_in(tmp_path / name, updates(30), lease_seconds=30.0)
+        left = Actor("left", vector=True, breaks=name == "disturbed")
+        with playing(run, left, Actor("right", vector=True)):
+            with meanwhile(partial(disturb, run, left, 2 if left.breaks else 0)):
+                assert run.serve() == ExitCode.OK
+            assert not left.breaks or (left.link is not None and left.link.reconnects >= 2)
+        runs.append(run)
+
+    assert differences(runs[0].final(), runs[1].final()) == []
+    state = runs[0].final()["state"]
+    assert state["steps_trained"] < state["version"] * ROUND_STEPS, "vector environments ignored some actions"
+    assert left_behind(runs[1])["lockstep"]["reproducible"]
+
+
 @pytest.mark.parametrize("leave", [False, True])
 def test_k_and_m_updates_are_k_stop_resume_m(tmp_path: Path, leave: bool) -> None:
     """A stop costs the rounds since the checkpoint, which are played again: by the same actors, or by new ones."""
@@ -132,7 +163,7 @@ def test_lessons_begin_with_rounds(tmp_path: Path) -> None:
 
 def test_one_barrier_over_all_behaviors(tmp_path: Path) -> None:
     """Two behaviors, declared in another order by actors of different size: each comes to the same, round by round."""
-    behaviors = {name: settings(max_steps=3500) for name in ("First", "Second")}
+    behaviors = {name: settings(max_steps=1500) for name in ("First", "Second")}
     runs = []
     for name, late in (("one", "a"), ("other", "b")):
         run = run_in(tmp_path / name, behaviors, lockstep={**LOCKSTEP, "actor_names": ["a", "b"], "quota_steps": None})

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import structlog
+from rollcast.demonstrations.reading import read_demonstration
 from rollcast.v1 import session_pb2
 
 from actor_client.cli import main
@@ -174,6 +175,25 @@ def test_an_actor_trains_until_a_signal_and_leaves_with_balanced_books() -> None
         assert f"acked={books.received}" in line
         assert "unacked=0" in line
         assert "open=0" in line
+
+
+def test_an_actor_records_what_its_learner_has_it_do(tmp_path: Path) -> None:
+    """--record: the episodes are in the file, the learner has had every step, and the actor stops once they are there."""
+    path = tmp_path / "acted.demo"
+    with RealLearner() as learner:
+        learner.ahead_limit_steps = 100_000
+        flags = ("--env", "CartPole-v1", "--num-envs", "2", "--record", str(path), "--record-episodes", "3")
+        with started(*flags, "--learner", learner.address) as process:
+            wait_until(lambda: learner.learner.behaviors.by_index(0) is not None)
+            learner.publish(linear_policy(0))
+            _, errors = process.communicate(timeout=SECONDS)
+        assert process.returncode == ExitCode.OK, errors
+        assert learner.learner.ledger.books("CartPole").balanced
+        taken = learner.learner.ledger.books("CartPole").received
+    found = read_demonstration(path, make_env_batch("CartPole-v1", num_envs=1).spec)
+    assert found.episodes == 3
+    assert 0 < len(found.rows) <= taken
+    assert found.rewards.tolist() == [1.0] * len(found.rows)
 
 
 def test_a_finished_run_ends_the_actor(tmp_path: Path) -> None:

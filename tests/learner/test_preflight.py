@@ -98,6 +98,22 @@ def test_every_flag_of_mlagents_sets_something() -> None:
     assert names <= set(FLAGS)
 
 
+@pytest.mark.parametrize("block", ["behavioral_cloning", "gail"])
+def test_demonstrations_that_are_not_there(run_file: Path, capsys: pytest.CaptureFixture[str], block: str) -> None:
+    """A path without a file or folder is named by its setting; what is there may start."""
+    demonstrations = run_file.parent / "expert.demo"
+    setting = "reward_signals.gail" if block == "gail" else block
+    run_file.write_text(
+        "behaviors:\n  Ball:\n    trainer_type: ppo\n"
+        + (f"    reward_signals: {{gail: {{demo_path: {demonstrations}}}}}\n" if block == "gail" else "")
+        + (f"    behavioral_cloning: {{demo_path: {demonstrations}}}\n" if block != "gail" else "")
+    )
+    assert _check(run_file) == ExitCode.RUN_FILE
+    assert f"behaviors.Ball.{setting}.demo_path: {demonstrations} does not exist" in capsys.readouterr().err
+    demonstrations.touch()
+    assert _check(run_file) == ExitCode.OK
+
+
 def test_it_needs_no_torch(run_file: Path) -> None:
     """It answers in the time that a player can wait."""
     program = (

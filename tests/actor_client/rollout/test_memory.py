@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,13 @@ from rollcast.enums import ColumnRole
 from actor_client.envs.base import EnvBatch
 from actor_client.envs.factory import make_env_batch
 from actor_client.envs.scalar import ScalarBatch
+from actor_client.policy.actions import Actions
 from actor_client.policy.memory import MemoryForm
 from actor_client.rollout.loop import LoopLimits, RolloutLoop
 from actor_client.rollout.tables import remembered_rows
 from tests.actor_client.envs import toys
 from tests.actor_client.rollout.harness import KeepingLink, KeepingSession, RulePolicy, limits, remembered
+from tests.actor_client.rollout.test_examining import evaluate
 
 FORM = MemoryForm(size=5, stride=3)
 
@@ -43,6 +46,8 @@ def check(link: KeepingLink) -> int:
     """Each memory is as many steps old as its row is in its episode; returns how many there are."""
     found = 0
     for chunk in link.chunks:
+        if not chunk.segments:
+            continue
         assert chunk.roles["memory"] is ColumnRole.MEMORY
         lengths, firsts = chunk.columns["length"].tolist(), chunk.columns["first_step"].tolist()
         for numbers, first, length in zip(remembered(chunk, FORM.stride), firsts, lengths, strict=True):
@@ -113,3 +118,40 @@ def test_a_form_knows_its_bytes() -> None:
         form = MemoryForm(size, stride)
         assert -(-length // stride) * 4 * size <= length * form.row_bytes + form.segment_bytes
     assert MemoryForm().row_bytes == MemoryForm().segment_bytes == 0
+
+
+def test_evaluations_remember_their_own_episodes() -> None:
+    """A policy under evaluation goes from zeros to the end of each episode, and what trains begins anew after it."""
+    seen: list[float] = []
+
+    @dataclass
+    class Listening(RulePolicy):
+        """Tells what it remembers of the first environment."""
+
+        def act(self, *arguments: Any, **options: Any) -> Actions:
+            """Acts as its rule says."""
+            actions = super().act(*arguments, **options)
+            assert actions.memory_in is not None
+            seen.append(float(actions.memory_in[0, 0]))
+            return actions
+
+    batch = ScalarBatch([toys.Toy(length=5), toys.Toy(length=3)], "Toy")
+    link = KeepingLink(batch.spec, memory=FORM)
+    link.policies.append(Listening(batch.spec, memory=FORM))
+    session = KeepingSession()
+
+    def look() -> bool:
+        steps = loop.stats.steps // batch.num_envs
+        session.assignment = evaluate() if 7 <= steps < 14 else None
+        return True
+
+    link.allowed = link.acts = look
+    loop = RolloutLoop(lambda: batch, batch, session, link, limits=LoopLimits(max_steps=40))
+    loop.run()
+    assert seen[:7] == [0, 1, 2, 3, 4, 0, 1]
+    begun = seen.index(0, 6)
+    assert begun in {7, 8}  # the assignment is seen between two steps
+    resumed = seen.index(0, begun + 6)
+    assert seen[begun:resumed] == [0, 1, 2, 3, 4, 0, 1, 2][: resumed - begun]
+    assert seen[resumed : resumed + 5] == [0, 1, 2, 3, 4]
+    check(link)

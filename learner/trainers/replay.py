@@ -157,7 +157,8 @@ class ReplayTrainer(RLTrainer):
 
     def train(self) -> None:
         """Pays for steps, until nothing is owed or the next version is due."""
-        limit, end = min(self.owed, PUBLISH_UPDATES), time.monotonic() + PUBLISH_SECONDS
+        limit = min(self.owed, max(1, PUBLISH_UPDATES - self._unpublished))
+        end = time.monotonic() + PUBLISH_SECONDS
         self._updates = 0
         with self._metrics.optimize.time():
             self._begin_updates()

@@ -126,7 +126,7 @@ def _rewrite(path: Path, name: str, data: bytes, compression: int = zipfile.ZIP_
 
 
 def _array(values: object, kind: str) -> bytes:
-    import io  # noqa: PLC0415 - for this alone
+    import io
 
     buffer = io.BytesIO()
     np.save(buffer, np.array(values, kind), allow_pickle=kind == "O")
@@ -171,7 +171,7 @@ def test_a_compressed_file_is_refused(tmp_path: Path) -> None:
 
 def test_another_behavior_s_file_is_refused(tmp_path: Path) -> None:
     """The columns are compared."""
-    from tests.learner.trainers.synthetic import CONTINUOUS  # noqa: PLC0415 - of other tests
+    from tests.learner.trainers.synthetic import CONTINUOUS
 
     _, path = written(tmp_path, [8])
     size = replay_size(replay_row_bytes(CONTINUOUS), buffer_size=30, time_horizon=8)

@@ -56,7 +56,7 @@ def test_derivatives_are_autograd_s(spec: BehaviorSpec, *, masked: bool) -> None
     outer = [None if part is None else torch.randn_like(part) for part in output[:3]]
     total = sum((part * slope).sum() for part, slope in zip(output[:3], outer, strict=True) if part is not None)
     assert isinstance(total, torch.Tensor)
-    total.backward()
+    torch.autograd.backward(total)
 
     for parameter in network.parameters():
         parameter.grad = torch.full_like(parameter, torch.nan)

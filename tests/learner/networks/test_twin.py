@@ -64,7 +64,7 @@ def test_derivatives_are_autograd_s(spec: BehaviorSpec, activation: str, layers:
         parameter.grad = None
     leaf = None if actions is None else actions.clone().requires_grad_()
     expected = reference(seen, leaf)
-    expected.backward(outer)
+    torch.autograd.backward(expected, outer)
 
     with torch.no_grad():
         with torch.set_grad_enabled(critic.encoder_learns):
@@ -78,7 +78,7 @@ def test_derivatives_are_autograd_s(spec: BehaviorSpec, activation: str, layers:
     torch.testing.assert_close(values, expected.detach(), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(again, values)
     for (name, own), theirs in zip(critic.named_parameters(), reference.parameters(), strict=True):
-        torch.testing.assert_close(own.grad, theirs.grad, rtol=1e-3, atol=1e-4, msg=lambda text, name=name: name + text)
+        torch.testing.assert_close(own.grad, theirs.grad, rtol=1e-3, atol=1e-4, msg=name)
     if leaf is not None:
         torch.testing.assert_close(to_actions, leaf.grad, rtol=1e-3, atol=1e-4)
 

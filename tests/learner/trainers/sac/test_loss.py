@@ -56,7 +56,8 @@ class Case(NamedTuple):
         parts = torch.split(self.scores.detach(), list(self.branches), 1) if self.branches else ()
         logits = torch.cat([part.log_softmax(1) for part in parts], 1) if parts else None
         bounded = self.log_std.detach().clamp(-20.0, LOG_STD_MAX)
-        return PolicyOutput(*((self.mean.detach(), bounded) if self.axes else (None, None)), logits, None)
+        mean = self.mean.detach()
+        return PolicyOutput(mean if self.axes else None, bounded if self.axes else None, logits, None)
 
     def alphas(self) -> Alphas:
         """The temperatures, spread over the choices."""
@@ -100,7 +101,8 @@ def textbook(case: Case) -> tuple[Tensor, Tensor]:
         raw = normal.mean + normal.stddev * case.noise
         actions = torch.tanh(raw)
         # The density of a function of a random variable; torch's TransformedDistribution loses it where tanh saturates.
-        log_prob = (normal.log_prob(raw) - TanhTransform().log_abs_det_jacobian(raw, actions)).sum(1)
+        slope = TanhTransform().log_abs_det_jacobian(raw, actions)  # type: ignore[no-untyped-call]
+        log_prob = (normal.log_prob(raw) - slope).sum(1)  # type: ignore[no-untyped-call]
     smaller = case.values(actions).amin(0)
     if not case.branches:
         return smaller.squeeze(2) - case.temperatures[0] * log_prob.unsqueeze(1), log_prob
@@ -141,7 +143,7 @@ def test_policy_gradients_are_autograd_s(axes: int, branches: tuple[int, ...], s
     gradients, loss = policy_loss(drawn, case.values(drawn.actions), to_actions, case.alphas(), branches)
     expected = -textbook(case)[0].mean()
     torch.testing.assert_close(loss, expected.detach(), rtol=1e-4, atol=1e-5)
-    expected.backward()
+    torch.autograd.backward(expected)
     for own, parameter in zip(gradients, (case.mean, case.log_std, case.scores), strict=True):
         if own is not None:
             torch.testing.assert_close(own, parameter.grad, rtol=1e-3, atol=1e-5)
@@ -176,7 +178,7 @@ def test_critic_gradients_are_autograd_s(axes: int, branches: tuple[int, ...]) -
     else:
         worth, choices = values.squeeze(3), None
     losses = 0.5 * (worth - targets).square().mean((1, 2))
-    losses.sum().backward()
+    torch.autograd.backward(losses.sum())
     gradient, own = critic_loss(case.base, choices, targets)
     torch.testing.assert_close(own, losses.detach())
     torch.testing.assert_close(gradient, values.grad)
@@ -204,14 +206,13 @@ def test_temperature_gradients_are_autograd_s(axes: int, branches: tuple[int, ..
     _, log_prob = textbook(case)
     if axes:
         log_alpha = torch.zeros((), requires_grad=True)
-        (-log_alpha * (log_prob.detach() - axes).mean()).backward()
+        torch.autograd.backward(-log_alpha * (log_prob.detach() - axes).mean())
         torch.testing.assert_close(continuous, log_alpha.grad, rtol=1e-4, atol=1e-4)
     if branches:
         log_alphas = torch.zeros(len(branches), requires_grad=True)
-        entropies = torch.stack(
-            [Categorical(logits=part).entropy() for part in torch.split(case.scores, list(branches), 1)], 1
-        ).detach()
-        (log_alphas * (entropies.mean(0) - torch.tensor(wanted))).sum().backward()
+        policies = [Categorical(logits=part) for part in torch.split(case.scores, list(branches), 1)]
+        entropies = torch.stack([policy.entropy() for policy in policies], 1).detach()  # type: ignore[no-untyped-call]
+        torch.autograd.backward((log_alphas * (entropies.mean(0) - torch.tensor(wanted))).sum())
         torch.testing.assert_close(discrete, log_alphas.grad, rtol=1e-4, atol=1e-5)
 
 

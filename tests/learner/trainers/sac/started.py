@@ -1,0 +1,44 @@
+"""A SAC trainer that was started, with everything around it but the service."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rollcast.specs import BehaviorSpec
+
+from learner.trainers.sac.trainer import SACTrainer
+from tests.learner.trainers.in_process import Bench, make_bench
+from tests.learner.trainers.synthetic import CONTINUOUS, SyntheticActor
+
+
+def make(
+    spec: BehaviorSpec = CONTINUOUS, service: dict[str, Any] | None = None, **changes: Any
+) -> tuple[Bench, SACTrainer]:
+    """A bench and a started trainer that makes an update for every second step once it has sixteen."""
+    hyper = {"buffer_size": 200, "batch_size": 16, "steps_per_update": 2, **changes.pop("hyper", {})}
+    network = {"hidden_units": 16, "normalize": True, **changes.pop("network", {})}
+    settings = {
+        "trainer_type": "sac",
+        "hyperparameters": hyper,
+        "network_settings": network,
+        "time_horizon": 20,
+        "max_steps": 100_000,
+        **changes,
+    }
+    bench = make_bench(settings, spec, **(service or {}))
+    trainer = SACTrainer(bench.context())
+    trainer.start()
+    return bench, trainer
+
+
+def feed(bench: Bench, actor: SyntheticActor, trainer: SACTrainer, chunks: int = 1) -> None:
+    """Sends chunks of 20 steps, and lets the trainer do all it owes for each."""
+    for _ in range(chunks):
+        bench.put(actor.chunk([10, 7, 3]))
+        settle(trainer)
+
+
+def settle(trainer: SACTrainer) -> None:
+    """Lets the trainer do everything that there is to do."""
+    while trainer.advance():
+        pass

@@ -1,0 +1,369 @@
+"""The SAC trainer with everything around it but the service."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import structlog
+import torch
+from rollcast.specs import BehaviorSpec
+
+from learner.device.replay_file import FILE_NAME
+from learner.exits import UserError
+from learner.rewards.transitions import Transitions
+from learner.trainers import replay
+from learner.trainers.errors import TrainerFailedError
+from learner.trainers.sac.trainer import SACTrainer
+from tests.learner.networks.specs import behavior, entities, goal, vector
+from tests.learner.trainers.in_process import CARTPOLE
+from tests.learner.trainers.sac.started import feed, make, settle
+from tests.learner.trainers.synthetic import BRANCHES, CONTINUOUS, HYBRID, SyntheticActor
+
+SEEN = behavior(entities(), goal(), vector(), continuous=1, branches=(3,))
+
+
+def weights(trainer: SACTrainer) -> dict[str, torch.Tensor]:
+    """A copy of all parameters and buffers."""
+    return {name: value.clone() for name, value in trainer.networks.state_dict().items()}
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("spec", [CARTPOLE, CONTINUOUS, BRANCHES, HYBRID, SEEN], ids=lambda spec: spec.name)
+def test_every_kind_of_behavior_trains(spec: BehaviorSpec, *, masked: bool) -> None:
+    """Updates change every parameter of policy, critics, targets and temperatures, and leave balanced books."""
+    bench, trainer = make(spec)
+    before = weights(trainer)
+    actor = SyntheticActor(bench, masked=masked and bool(spec.action.discrete_branches))
+    feed(bench, actor, trainer, 3)
+    after = weights(trainer)
+    assert all(value.isfinite().all() for value in after.values())
+    parameters = {name for name, _ in trainer.networks.named_parameters()}
+    assert not [name for name in parameters if torch.equal(after[name], before[name])]
+    books = bench.ledger.books(spec.name)
+    assert books.balanced
+    assert books.trained == trainer.steps_trained == trainer.get_step == 60
+    assert trainer.version == 30
+
+
+def test_updates_follow_the_steps() -> None:
+    """None while the memory fills; then one for every second step; each is a version, and an optimizer step."""
+    bench, trainer = make(hyper={"buffer_init_steps": 50})
+    actor = SyntheticActor(bench)
+    feed(bench, actor, trainer, 2)
+    assert (trainer.version, trainer.get_step, trainer.ring.steps) == (0, 40, 40)
+    feed(bench, actor, trainer, 3)
+    assert (trainer.version, trainer.optimizer_steps, trainer.get_step) == (25, 25, 100)
+
+
+def test_no_update_comes_before_there_is_a_minibatch() -> None:
+    """Fewer steps than batch_size owe, and are paid for once there are enough."""
+    bench, trainer = make(hyper={"batch_size": 30})
+    actor = SyntheticActor(bench)
+    feed(bench, actor, trainer)
+    assert trainer.version == 0
+    feed(bench, actor, trainer)
+    assert trainer.version == 20
+
+
+def test_a_chunk_is_taken_in_only_while_little_is_owed() -> None:
+    """What came too early waits, in the books as queued, and is dropped nowhere; its senders get no credit."""
+    bench, trainer = make(hyper={"max_update_debt": 10, "buffer_init_steps": 0})
+    actor = SyntheticActor(bench)
+    for _ in range(4):
+        bench.put(actor.chunk([10, 7, 3]))
+    trainer.collect()
+    # The first two are taken: no update is possible before sixteen steps, and ten are owed after them.
+    assert (trainer.owed, trainer.ring.steps, trainer.ring.staged_steps) == (20, 40, 40)
+    pace = bench.behavior.queue.pace
+    assert (pace.held_steps, pace.ahead_limit_steps) == (80, 20)
+    assert bench.behavior.queue.unsettled_steps > pace.ahead_limit_steps
+    books = bench.ledger.books("Continuous")
+    assert (books.trained, books.queued) == (40, 40)
+    settle(trainer)
+    assert (trainer.version, trainer.owed, trainer.ring.staged_steps) == (40, 0, 0)
+    assert bench.behavior.queue.pace.held_steps == 0
+    assert not bench.ledger.books("Continuous").dropped
+
+
+def test_by_default_the_debt_is_that_of_one_chunk() -> None:
+    """The newest chunk's updates may be owed when the next one is taken."""
+    bench, trainer = make()
+    actor = SyntheticActor(bench)
+    feed(bench, actor, trainer, 2)
+    for _ in range(3):
+        bench.put(actor.chunk([20, 20]))
+    trainer.collect()
+    assert trainer.max_update_debt == 20
+    assert (trainer.owed, trainer.ring.staged_steps) == (40, 40)
+
+
+def test_versions_are_skipped_by_broadcasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each update is a version; one is published every 50 updates or 20 ms, in a slow run every time it is idle."""
+    monkeypatch.setattr(replay, "PUBLISH_SECONDS", 1e9)
+    bench, trainer = make(hyper={"steps_per_update": 0.25})
+    feed(bench, SyntheticActor(bench), trainer, 2)
+    assert [progress.version for progress in bench.published.progress] == [0, 50, 100, 150]
+    assert trainer.version == 160
+    newest = bench.published.progress[-1]
+    assert (newest.optimizer_steps, newest.env_steps_trained) == (150, 40)
+    monkeypatch.setattr(replay, "PUBLISH_SECONDS", 0.0)
+    trainer.collect()
+    assert bench.published.progress[-1].version == 160
+    published = bench.published.state
+    assert all(torch.equal(value, published[name]) for name, value in trainer.policy.state_dict().items())
+
+
+def test_old_steps_are_as_good_as_new_ones() -> None:
+    """There is no limit to the lag, whatever the run file says for on-policy trainers; an older generation is dropped."""
+    bench, trainer = make(service={"max_policy_lag": 1})
+    actor = SyntheticActor(bench)
+    assert bench.behavior.max_policy_lag == 0
+    old = [actor.chunk([20]) for _ in range(3)]
+    feed(bench, actor, trainer, 3)
+    for chunk in old:
+        bench.put(chunk)
+    bench.put(actor.chunk([20], generation=7))
+    settle(trainer)
+    books = bench.ledger.books("Continuous")
+    assert (books.trained, books.dropped) == (120, {"generation": 20})
+
+
+def test_targets_follow_slowly() -> None:
+    """After one update with tau 0.25 the target is a quarter of the way to the critics."""
+    bench, trainer = make(hyper={"tau": 0.25, "steps_per_update": 20})
+    before = {name: value.clone() for name, value in trainer.networks.target.named_parameters()}
+    feed(bench, SyntheticActor(bench), trainer)
+    assert trainer.version == 1
+    critic = dict(trainer.networks.critic.named_parameters())
+    for name, value in trainer.networks.target.named_parameters():
+        torch.testing.assert_close(value, before[name] * 0.75 + critic[name] * 0.25, rtol=1e-4, atol=1e-6)
+
+
+def test_every_network_sees_the_same_statistics() -> None:
+    """Policy, critics and targets normalize alike, and as what is published does."""
+    bench, trainer = make()
+    feed(bench, SyntheticActor(bench), trainer, 2)
+    state = trainer.networks.state_dict()
+    means = [value for name, value in state.items() if name.endswith("normalizer.mean")]
+    assert len(means) == 3
+    assert means[0].any()
+    assert all(torch.equal(means[0], mean) for mean in means)
+
+
+@pytest.mark.parametrize("schedule", ["linear", "constant"])
+def test_the_learning_rate_follows_its_schedule(schedule: str) -> None:
+    """Linear over max_steps, or constant."""
+    bench, trainer = make(
+        max_steps=80, hyper={"learning_rate": 1e-3, "learning_rate_schedule": schedule, "steps_per_update": 20}
+    )
+    feed(bench, SyntheticActor(bench), trainer, 2)
+    expected = 5e-4 if schedule == "linear" else 1e-3
+    assert trainer.learner.policy_optimizer.learning_rate == pytest.approx(expected)
+    assert trainer.learner.temperature_optimizer.learning_rate == pytest.approx(expected)
+
+
+def test_rewards_are_computed_when_they_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Curiosity learns at its own pace from the same steps, and its rewards are those of the present."""
+    signals: dict[str, Any] = {"extrinsic": {"gamma": 0.9}, "curiosity": {"strength": 0.1}}
+    bench, trainer = make(reward_signals=signals, hyper={"reward_signal_steps_per_update": 4})
+    calls: list[Transitions] = []
+    monkeypatch.setattr(trainer.signals, "update", calls.append)
+    feed(bench, SyntheticActor(bench), trainer, 2)
+    assert (trainer.version, len(calls)) == (20, 10)
+    monkeypatch.undo()
+    feed(bench, SyntheticActor(bench), trainer)
+    assert bench.stats.summary("Losses/Curiosity Forward Loss") is not None
+    assert bench.stats.summary("Policy/Curiosity Value") is not None
+    batch, _ = trainer._batches.draw(16)
+    assert batch.rewards.shape == (16, 2)
+
+
+def test_what_is_reported() -> None:
+    """ML-Agents' names, and numbers that add up."""
+    bench, trainer = make(HYBRID)
+    feed(bench, SyntheticActor(bench), trainer, 2)
+    for name in (
+        "Losses/Policy Loss",
+        "Losses/Value Loss",
+        "Losses/Q1 Loss",
+        "Losses/Q2 Loss",
+        "Policy/Entropy",
+        "Policy/Learning Rate",
+        "Policy/Extrinsic Value",
+        "Policy/Continuous Entropy Coeff",
+        "Policy/Discrete Entropy Coeff",
+    ):
+        assert bench.stats.summary(name) is not None, name
+    losses = trainer.context.metrics.losses
+    assert losses is not None
+    assert np.isfinite([losses.loss, losses.grad_norm, losses.entropy_nats]).all()
+
+
+def test_updates_that_are_not_finite_are_undone() -> None:
+    """Weights, moments and targets go back (50 updates at most); the third turn in a row ends the training with advice."""
+    bench, trainer = make(network={"normalize": False}, hyper={"max_update_debt": 1000})
+    actor = SyntheticActor(bench)
+    before = weights(trainer)
+    feed(bench, actor, trainer)
+    settled = trainer.version
+    poison = np.full(20, 3e38, np.float32)
+    bench.put(actor.chunk([20], columns={"reward": poison}))
+    trainer.advance()
+    assert trainer.version == settled
+    assert all(torch.equal(value, before[name]) for name, value in weights(trainer).items())
+    for _ in range(2):
+        bench.put(actor.chunk([20], columns={"reward": poison}))
+    with pytest.raises(TrainerFailedError, match=r"3 updates of Continuous in a row.*lower learning_rate"):
+        settle(trainer)
+    assert bench.ledger.books("Continuous").balanced
+    assert all(value.isfinite().all() for value in bench.published.state.values())
+
+
+def _saved(trainer: SACTrainer) -> dict[str, Any]:
+    file = io.BytesIO()
+    torch.save(trainer.state_dict(), file)
+    file.seek(0)
+    state: dict[str, Any] = torch.load(file, weights_only=True)
+    return state
+
+
+@pytest.mark.parametrize("spec", [CONTINUOUS, HYBRID], ids=lambda spec: spec.name)
+def test_interrupted_training_equals_uninterrupted_training(spec: BehaviorSpec, tmp_path: Path) -> None:
+    """With its replay memory saved a run goes on where it was, to the last bit: debts, temperatures, moments, draws."""
+    results = []
+    for interrupted in (False, True):
+        bench, trainer = make(spec, hyper={"save_replay_buffer": True, "steps_per_update": 3})
+        actor = SyntheticActor(bench)
+        feed(bench, actor, trainer, 12)
+        if interrupted:
+            state = _saved(trainer)
+            trainer.save_experience(tmp_path)
+            trainer = SACTrainer(bench.context(seed=99))
+            trainer.load_state_dict(state)
+            trainer.load_experience(tmp_path)
+            trainer.start()
+        feed(bench, actor, trainer, 3)
+        results.append((weights(trainer), trainer.state_dict()))
+    (first, one), (second, two) = results
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
+    assert {key: one[key] for key in one if key != "model"} == {key: two[key] for key in two if key != "model"}
+    assert (tmp_path / FILE_NAME).exists()
+
+
+def test_temperatures_are_in_checkpoints() -> None:
+    """A resumed run is as bold as it was (in ML-Agents it is as bold as at its start)."""
+    bench, trainer = make(HYBRID)
+    feed(bench, SyntheticActor(bench), trainer, 3)
+    again = SACTrainer(bench.context(seed=5))
+    again.load_state_dict(_saved(trainer))
+    for own, theirs in zip(
+        trainer.networks.temperatures.parameters(), again.networks.temperatures.parameters(), strict=True
+    ):
+        assert own.detach().any()
+        assert torch.equal(own, theirs)
+
+
+def test_without_its_memory_a_run_fills_it_again(tmp_path: Path) -> None:
+    """As at its start: no update until there are buffer_init_steps; the pace then goes on."""
+    bench, trainer = make(hyper={"buffer_init_steps": 40})
+    actor = SyntheticActor(bench)
+    feed(bench, actor, trainer, 4)
+    assert trainer.version == 20
+    trainer.save_experience(tmp_path)
+    assert not list(tmp_path.iterdir())
+    again = SACTrainer(bench.context())
+    again.load_state_dict(_saved(trainer))
+    again.load_experience(tmp_path)
+    again.start()
+    feed(bench, actor, again, 2)
+    assert again.version == 20
+    feed(bench, actor, again)
+    assert (again.version, again.get_step) == (30, 140)
+
+
+def test_a_memory_that_cannot_be_read_costs_its_steps_only(tmp_path: Path) -> None:
+    """A damaged file is a warning that says what happens now; weights and steps are those of the checkpoint."""
+    bench, trainer = make(hyper={"save_replay_buffer": True})
+    feed(bench, SyntheticActor(bench), trainer, 3)
+    trainer.save_experience(tmp_path)
+    path = tmp_path / FILE_NAME
+    path.write_bytes(path.read_bytes()[:500])
+    again = SACTrainer(bench.context())
+    again.load_state_dict(_saved(trainer))
+    with structlog.testing.capture_logs() as logs:
+        again.load_experience(tmp_path)
+    assert (again.ring.steps, again.get_step, again.version) == (0, 60, 30)
+    (warning,) = [entry for entry in logs if entry["log_level"] == "warning"]
+    assert warning["event"] == "replay_not_loaded"
+    assert "is damaged" in warning["reason"]
+
+
+def test_an_initial_state_brings_the_networks_alone() -> None:
+    """Weights, moments, temperatures and statistics of another run; steps and debts count from 0."""
+    bench, trainer = make()
+    feed(bench, SyntheticActor(bench), trainer, 2)
+    _, other = make()
+    other.load_initial_state(_saved(trainer))
+    assert all(torch.equal(value, weights(other)[name]) for name, value in weights(trainer).items())
+    assert (other.version, other.get_step, other.owed, other.ring.steps) == (0, 0, 0, 0)
+
+
+def test_the_state_of_other_settings_is_refused() -> None:
+    """A checkpoint of another network, or of another trainer, is an error that says so."""
+    _, trainer = make()
+    _, other = make(network={"hidden_units": 24})
+    with pytest.raises(UserError, match="does not fit the run file"):
+        other.load_state_dict(_saved(trainer))
+    with pytest.raises(UserError, match="for trainer ppo"):
+        other.load_state_dict({**_saved(trainer), "trainer_type": "ppo"})
+
+
+def test_training_ends_with_everything_paid() -> None:
+    """At max_steps what is owed is still done; what waits then is dropped, and the last version is published."""
+    bench, trainer = make(max_steps=100, hyper={"max_update_debt": 0})
+    actor = SyntheticActor(bench)
+    for _ in range(8):
+        bench.put(actor.chunk([10, 7, 3]))
+    assert trainer.should_still_train
+    settle(trainer)
+    assert not trainer.should_still_train
+    assert (trainer.get_step, trainer.version) == (100, 50)
+    trainer.finish()
+    assert bench.published.progress[-1].version == 50
+    books = bench.ledger.books("Continuous")
+    assert (books.trained, books.dropped) == (100, {"not_training": 60})
+    assert bench.behavior.queue.pace.held_steps == 0
+
+
+def test_a_reset_of_all_environments_leaves_the_memory() -> None:
+    """What waits is dropped; what was seen stays true."""
+    bench, trainer = make(hyper={"max_update_debt": 0})
+    actor = SyntheticActor(bench)
+    for _ in range(4):
+        bench.put(actor.chunk([10, 7, 3]))
+    trainer.collect()
+    held = trainer.ring.steps
+    trainer.end_episode()
+    assert trainer.ring.steps == held
+    assert bench.ledger.books("Continuous").dropped == {"reset": 80 - held}
+
+
+def test_inference_learns_nothing() -> None:
+    """Every step is dropped as not for training."""
+    bench, _ = make()
+    trainer = SACTrainer(bench.context(is_training=False))
+    bench.put(SyntheticActor(bench).chunk([20]))
+    settle(trainer)
+    assert trainer.version == 0
+    assert bench.ledger.books("Continuous").dropped == {"not_training": 20}
+
+
+@pytest.mark.parametrize("part", ["memory", "tower"])
+def test_networks_that_sac_does_not_have_are_refused(part: str) -> None:
+    """By name, with what to do."""
+    with pytest.raises(UserError, match=rf"network_settings.{part} is set.*use ppo"):
+        make(HYBRID, network={part: {}}, hyper={"batch_size": 64})

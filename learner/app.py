@@ -14,6 +14,7 @@ from typing import Any
 
 import structlog
 
+from learner.announcing import announce
 from learner.beginning import (
     SEED_PART,
     Configuration,
@@ -28,7 +29,6 @@ from learner.checkpoints.store import RunState as SavedState
 from learner.control import RunControl
 from learner.ending import write_ending
 from learner.exits import ExitCode, UserError
-from learner.files import WriteFailed
 from learner.inference import serve_inference
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.ledger import Ledger
@@ -36,7 +36,7 @@ from learner.ingest.sessions import SessionTable
 from learner.lockstep.barrier import make_lockstep
 from learner.measuring import Measuring
 from learner.observe import logs
-from learner.observe.address import BoundAddresses, remove_addresses, write_addresses
+from learner.observe.address import BoundAddresses, remove_addresses
 from learner.observe.display import Display, open_display
 from learner.observe.logfile import LogFile
 from learner.observe.view import RunState, RunView
@@ -157,39 +157,11 @@ class Learner:
             lessons=self._lessons,
             metrics=self._metrics,
             record=self._record,
+            picture=self._picture,
         )
         self._teacher = Teacher(self._lessons, self._keeper, self._lockstep)
-        self._factory = TrainerFactory(
-            options,
-            folder,
-            ledger=self._ledger,
-            store=self._store,
-            keeper=self._keeper,
-            generation=self._generation,
-            seed=self._seed,
-            device=self._device,
-            metrics=self._metrics,
-            writers=writers_of(loaded, folder),
-            lessons=self._lessons,
-            measuring=self._measuring,
-        )
-        turns = BetweenTurns(
-            self._teacher,
-            self._picture,
-            self._record,
-            self._keeper,
-            self._stopping,
-            measuring=self._measuring,
-            configuration=configuration,
-            lockstep=self._lockstep,
-        )
-        self._trainers = TrainerLoop(
-            self._behaviors,
-            self._factory.build,
-            on_failure=self._trainer_failed,
-            before_turn=turns.before,
-            after_turn=lambda: turns.after(self._trainers),
-        )
+        self._factory = self._make_factory(loaded)
+        self._trainers = self._make_loop(configuration)
         self._control = RunControl(
             self._trainers, view=self.view, save=self._save, request_stop=self._stopping.ask_anywhere
         )
@@ -263,6 +235,41 @@ class Learner:
         keeper.restore_lessons()
         return keeper
 
+    def _make_factory(self, loaded: LoadedRun) -> TrainerFactory:
+        return TrainerFactory(
+            self._options,
+            self._folder,
+            ledger=self._ledger,
+            store=self._store,
+            keeper=self._keeper,
+            generation=self._generation,
+            seed=self._seed,
+            device=self._device,
+            metrics=self._metrics,
+            writers=writers_of(loaded, self._folder),
+            lessons=self._lessons,
+            measuring=self._measuring,
+        )
+
+    def _make_loop(self, configuration: Configuration) -> TrainerLoop:
+        turns = BetweenTurns(
+            self._teacher,
+            self._picture,
+            self._record,
+            self._keeper,
+            self._stopping,
+            measuring=self._measuring,
+            configuration=configuration,
+            lockstep=self._lockstep,
+        )
+        return TrainerLoop(
+            self._behaviors,
+            self._factory.build,
+            on_failure=self._trainer_failed,
+            before_turn=turns.before,
+            after_turn=lambda: turns.after(self._trainers),
+        )
+
     def _make_server(self) -> LearnerServer:
         run = RunInfo.from_options(
             self._options,
@@ -305,21 +312,12 @@ class Learner:
     def _announce(self, server: LearnerServer, site: StatusSite) -> None:
         self._address = with_port(self._service.address, server.port)
         control = with_port(self._service.control_address, server.control_port)
-        try:
-            write_addresses(self._folder.path, BoundAddresses(self._address, control, site.address))
-        except WriteFailed as error:
-            log.error("address_not_written", error=str(error), action=f"operators need --control {control}")
         self._record.begin(self._address)
-        log.info(
-            "learner_started",
-            run=self._folder.run_id,
-            folder=str(self._folder.path),
-            address=self._address,
-            control=control,
-            page=site.url or "off",
-            security="plain text",
+        announce(
+            self._folder,
+            BoundAddresses(self._address, control, site.address),
+            page=site.url,
             generation=self._generation,
-            resumed=self._folder.resuming,
             seed=self._seed,
             device=str(self._device),
         )

@@ -72,6 +72,7 @@ class BestKeeper:
         lessons: what the environments are set to.
         evaluates: whether the run evaluates.
         metrics: where it is shown.
+        on_best: told what is best, by behavior, return and step.
         every_seconds: least time between two checkpoints that training returns cause.
         on_saved: told of each: behavior, step, file.
         on_not_saved: told why one is not.
@@ -85,6 +86,7 @@ class BestKeeper:
         *,
         evaluates: bool,
         metrics: LearnerMetrics,
+        on_best: Callable[[str, float, int], object],
         every_seconds: float,
         on_saved: Callable[[str, int, Path], object],
         on_not_saved: Callable[[str], object],
@@ -94,6 +96,7 @@ class BestKeeper:
         self._lessons = lessons
         self._evaluates = evaluates
         self._metrics = metrics
+        self._on_best = on_best
         self._every_seconds = every_seconds
         self._on_saved = on_saved
         self._on_not_saved = on_not_saved
@@ -104,7 +107,7 @@ class BestKeeper:
         """Shows what a run that goes on has kept."""
         best = self._store.status.best(trainer.brain_name)
         if best is not None and best.entry.reward is not None:
-            self._metrics.behavior(trainer.brain_name).note_best(best.entry.reward, best.entry.steps)
+            self._show(trainer.brain_name, best.entry.reward, best.entry.steps)
 
     def note_evaluation(self, candidate: Candidate, mean_return: float) -> bool:
         """Keeps an evaluated policy if it is the best so far; returns whether it is."""
@@ -135,6 +138,10 @@ class BestKeeper:
         best = self._store.status.best(behavior)
         return best is None or best.is_beaten_by(reward, measure, self._lessons.since_revision)
 
+    def _show(self, behavior: str, reward: float, step: int) -> None:
+        self._metrics.behavior(behavior).note_best(reward, step)
+        self._on_best(behavior, reward, step)
+
     def _keep(self, candidate: Candidate, reward: float, measure: str) -> bool:
         try:
             path = self._store.save_best(
@@ -149,7 +156,7 @@ class BestKeeper:
         except CheckpointFailed as error:
             self._on_not_saved(str(error))
             return False
-        self._metrics.behavior(candidate.behavior).note_best(reward, candidate.step)
+        self._show(candidate.behavior, reward, candidate.step)
         self._on_saved(candidate.behavior, candidate.step, path)
         log.debug("best_checkpoint", behavior=candidate.behavior, step=candidate.step, reward=reward, measure=measure)
         return True

@@ -13,6 +13,7 @@ from rollcast.enums import AssignmentRole, Purpose
 from rollcast.v1 import policy_pb2
 
 from learner.acting import Acting, Casting
+from learner.announcing import announce
 from learner.beginning import choose_seed
 from learner.checkpoints.choice import LAST, load_chosen
 from learner.checkpoints.runfolder import RunFolder
@@ -20,8 +21,7 @@ from learner.checkpoints.store import CheckpointStore
 from learner.evaluation.results import EvaluationResult, Played
 from learner.evaluator import OrderDesk
 from learner.exits import ExitCode
-from learner.files import WriteFailed
-from learner.observe.address import BoundAddresses, remove_addresses, write_addresses
+from learner.observe.address import BoundAddresses, remove_addresses
 from learner.settings import LoadedRun
 from learner.status_site import http_address_is_default
 from learner.trainers.base import Trainer
@@ -136,19 +136,5 @@ def _load(store: CheckpointStore, saved: Mapping[str, Mapping[str, object]], cho
 
 
 def _announce(folder: RunFolder, casting: Casting, bound: BoundAddresses) -> None:
-    try:
-        write_addresses(folder.path, bound)
-    except WriteFailed as error:
-        log.error("address_not_written", error=str(error), action=f"operators need --control {bound.control}")
-    log.info(
-        "learner_started",
-        run=folder.run_id,
-        inference=True,
-        address=bound.address,
-        control=bound.control,
-        page=bound.http or "off",
-        security="plain text",
-        generation=casting.generation,
-        resumed=folder.resuming,
-        seed=casting.seed,
-    )
+    page = f"http://{bound.http}/" if bound.http else ""
+    announce(folder, bound, page=page, generation=casting.generation, seed=casting.seed, inference=True)

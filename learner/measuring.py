@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from learner.best import CHECKPOINT_SHARE, BestKeeper
 from learner.checkpoints.store import CheckpointStore
 from learner.curriculum.lessons import Lessons
-from learner.evaluation.results import Played
+from learner.evaluation.results import EvaluationResult, Played
 from learner.evaluator import Evaluator, OrderDesk
 from learner.ingest.sessions import SessionTable
 from learner.observe.metrics import LearnerMetrics
+from learner.picture import Picture
 from learner.publish.store import PolicyStore
 from learner.record import RunRecord
 from learner.settings.service import ServiceSettings
@@ -28,7 +29,7 @@ class Measuring:
         lessons: what the environments are set to.
         metrics: where results are shown.
         record: keeps them.
-        is_training: False for inference: nothing is measured, and nothing kept.
+        picture: shows them to operators.
     """
 
     def __init__(
@@ -41,20 +42,22 @@ class Measuring:
         lessons: Lessons,
         metrics: LearnerMetrics,
         record: RunRecord,
-        is_training: bool = True,
+        picture: Picture,
     ) -> None:
-        self._is_training = is_training
+        self._record = record
+        self._picture = picture
         self._best = BestKeeper(
             checkpoints,
             lessons,
             evaluates=service.evaluation.interval_steps is not None,
             metrics=metrics,
+            on_best=picture.note_best,
             every_seconds=service.checkpoint_seconds / CHECKPOINT_SHARE,
             on_saved=record.note_saved,
             on_not_saved=record.note_not_saved,
         )
         self._evaluator = Evaluator(
-            service.evaluation, sessions, store, self._best, metrics=metrics, on_result=record.note_evaluation
+            service.evaluation, sessions, store, self._best, metrics=metrics, on_result=self._note
         )
 
     def attach(self, desk: OrderDesk) -> None:
@@ -71,11 +74,13 @@ class Measuring:
 
     def after_turn(self, trainers: Mapping[str, Trainer]) -> None:
         """Looks whether there is something to measure or to keep."""
-        if self._is_training:
-            self._evaluator.after_turn(trainers)
-            self._best.after_turn(trainers)
+        self._evaluator.after_turn(trainers)
+        self._best.after_turn(trainers)
 
     def finish(self, trainers: Mapping[str, Trainer]) -> None:
         """The run ends: what is best now is kept now."""
-        if self._is_training:
-            self._best.after_turn(trainers, is_last=True)
+        self._best.after_turn(trainers, is_last=True)
+
+    def _note(self, result: EvaluationResult) -> None:
+        self._record.note_evaluation(result)
+        self._picture.note_evaluation(result.behavior, result.returns.mean)

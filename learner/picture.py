@@ -47,6 +47,9 @@ class _BehaviorNotes:
     milestones: Milestones
     rate: WindowedRate
     news: TrainerNews = field(default_factory=TrainerNews)
+    evaluation_return_mean: float | None = None
+    best_return: float | None = None
+    best_step: int = 0
 
 
 class Picture:
@@ -139,6 +142,15 @@ class Picture:
             # An actor that comes back after a rollback tells of all its steps at once; those were not taken lately.
             notes.rate.update(taken - self._ledger.books(behavior.name).lost.get(ROLLBACK, 0))
 
+    def note_evaluation(self, behavior: str, mean_return: float) -> None:
+        """Takes in what an evaluation came to."""
+        self._note(behavior).evaluation_return_mean = mean_return
+
+    def note_best(self, behavior: str, reward: float, step: int) -> None:
+        """Takes in which checkpoint is the best."""
+        notes = self._note(behavior)
+        notes.best_return, notes.best_step = reward, step
+
     def note_trainer(self, behavior: Behavior, news: TrainerNews) -> bool:
         """Takes in what a trainer says after a turn; from its thread.
 
@@ -193,6 +205,9 @@ class Picture:
             queued_bytes=behavior.queue.queued_bytes,
             queue_capacity_bytes=behavior.queue.capacity_bytes,
             log_prob_error_max=news.log_prob_error_max,
+            evaluation_return_mean=notes.evaluation_return_mean,
+            best_return=notes.best_return,
+            best_step=notes.best_step,
             target_return=self._service.target_return,
             books=ledger_numbers(self._ledger.books(behavior.name)),
         )

@@ -65,13 +65,20 @@ def _behavior_lines(row: control_pb2.BehaviorStatus) -> list[str]:
             f"{text.printable(row.behavior)}: version {row.version}, {row.env_steps_taken} steps taken of "
             f"{row.max_steps}, {row.env_steps_per_second:.0f} a second"
         ),
-        f"  mean return {mean_return} of the last 100 of {row.episodes} episodes, lag {row.mean_lag:.2f}",
+        f"  mean return {mean_return} of the last 100 of {row.episodes} episodes{_measured(row)}, lag {row.mean_lag:.2f}",
         (
             f"  received {books.received} = trained {books.trained} + dropped ({_reasons(books.dropped)}) + queued "
             f"{books.queued} + lost ({_reasons(books.lost)}); duplicate {books.duplicate}; "
             f"unknown sessions {books.unknown_sessions}"
         ),
     ]
+
+
+def _measured(row: control_pb2.BehaviorStatus) -> str:
+    """Says what the last evaluation came to, and which checkpoint is the best, as far as there are any."""
+    evaluated = f", {row.evaluation_return_mean:.1f} evaluated" if row.HasField("evaluation_return_mean") else ""
+    best = f", best {row.best_return:.1f} at step {row.best_step}" if row.HasField("best_return") else ""
+    return evaluated + best
 
 
 def _actor_lines(status: control_pb2.StatusResponse) -> list[str]:

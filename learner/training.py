@@ -43,7 +43,6 @@ class TrainerFactory:
         metrics: where the trainers count.
         lessons: what the environments are set to.
         measuring: evaluates, and keeps the best; None for neither.
-        is_training: False for inference: nothing is learned, and nothing saved.
     """
 
     def __init__(
@@ -61,11 +60,9 @@ class TrainerFactory:
         writers: Sequence[StatsWriter],
         lessons: Lessons,
         measuring: Measuring | None = None,
-        is_training: bool = True,
     ) -> None:
         self._lessons = lessons
         self._measuring = measuring
-        self._is_training = is_training
         self._metrics = metrics
         self._options = options
         self._ledger = ledger
@@ -101,8 +98,7 @@ class TrainerFactory:
             seed=self._seed_of(behavior),
             device=self._device,
             service=self._options.rollcast,
-            is_training=self._is_training,
-            saver=self._keeper if self._is_training else None,
+            saver=self._keeper,
             evaluations=self._measuring or NoEvaluation(),
             metrics=self._metrics.behavior(behavior.name),
             lessons=self._lessons,

@@ -74,6 +74,9 @@ class BehaviorView:
         queued_bytes: their bytes.
         queue_capacity_bytes: the most bytes that may wait; 0 if there is no limit.
         log_prob_error_max: largest difference between recorded and own log-probability on fresh rows, last update.
+        evaluation_return_mean: mean return of the last evaluation during the run, None before the first.
+        best_return: what the best checkpoint was chosen by, None before there is one.
+        best_step: its trainer step.
         target_return: the mean return at which the run stops, if any.
         books: the ledger.
     """
@@ -91,6 +94,9 @@ class BehaviorView:
     queued_bytes: int = 0
     queue_capacity_bytes: int = 0
     log_prob_error_max: float = 0.0
+    evaluation_return_mean: float | None = None
+    best_return: float | None = None
+    best_step: int = 0
     target_return: float | None = None
     books: LedgerNumbers = field(default_factory=empty_books)
 

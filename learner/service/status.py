@@ -139,6 +139,9 @@ def _behavior(view: BehaviorView) -> control_pb2.BehaviorStatus:
         queued_bytes=shown(view.queued_bytes),
         env_steps_per_second=view.steps_per_second,
         log_prob_error_max=view.log_prob_error_max,
+        evaluation_return_mean=view.evaluation_return_mean,
+        best_return=view.best_return,
+        best_step=shown(view.best_step),
     )
 
 

@@ -57,6 +57,9 @@ def _behavior(view: BehaviorView) -> dict[str, Any]:
         "queue_capacity_bytes": view.queue_capacity_bytes,
         "log_prob_error_max": view.log_prob_error_max,
         "target_return": view.target_return,
+        "evaluation_return_mean": view.evaluation_return_mean,
+        "best_return": view.best_return,
+        "best_step": view.best_step,
         "books": {**view.books, "balanced": view.is_balanced},
     }
 

@@ -60,6 +60,7 @@ class Stage:
             no_lessons(),
             evaluates=True,
             metrics=start.metrics,
+            on_best=start.picture.note_best,
             every_seconds=1.0,
             on_saved=lambda _name, step, _path: self.saved.append(step),
             on_not_saved=self.fail,

@@ -163,6 +163,9 @@ class BehaviorStatus(google.protobuf.message.Message):
     QUEUED_BYTES_FIELD_NUMBER: builtins.int
     ENV_STEPS_PER_SECOND_FIELD_NUMBER: builtins.int
     LOG_PROB_ERROR_MAX_FIELD_NUMBER: builtins.int
+    EVALUATION_RETURN_MEAN_FIELD_NUMBER: builtins.int
+    BEST_RETURN_FIELD_NUMBER: builtins.int
+    BEST_STEP_FIELD_NUMBER: builtins.int
     behavior: builtins.str
     """Its name."""
     version: builtins.int
@@ -185,6 +188,12 @@ class BehaviorStatus(google.protobuf.message.Message):
     """Steps taken a second, lately."""
     log_prob_error_max: builtins.float
     """Largest difference between recorded and own log-probability on fresh rows, last update."""
+    evaluation_return_mean: builtins.float
+    """Mean return of the last evaluation during the run."""
+    best_return: builtins.float
+    """What the best checkpoint was chosen by: the mean return of an evaluation, or of training episodes."""
+    best_step: builtins.int
+    """Trainer step of the best checkpoint."""
     @property
     def books(self) -> Global___LearnerBooks:
         """The books."""
@@ -204,13 +213,25 @@ class BehaviorStatus(google.protobuf.message.Message):
         queued_bytes: builtins.int = ...,
         env_steps_per_second: builtins.float = ...,
         log_prob_error_max: builtins.float = ...,
+        evaluation_return_mean: builtins.float | None = ...,
+        best_return: builtins.float | None = ...,
+        best_step: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_mean_return_100", b"_mean_return_100", "books", b"books", "mean_return_100", b"mean_return_100"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_best_return", b"_best_return", "_evaluation_return_mean", b"_evaluation_return_mean", "_mean_return_100", b"_mean_return_100", "best_return", b"best_return", "books", b"books", "evaluation_return_mean", b"evaluation_return_mean", "mean_return_100", b"mean_return_100"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_mean_return_100", b"_mean_return_100", "behavior", b"behavior", "books", b"books", "env_steps_per_second", b"env_steps_per_second", "env_steps_taken", b"env_steps_taken", "env_steps_trained", b"env_steps_trained", "episodes", b"episodes", "log_prob_error_max", b"log_prob_error_max", "max_steps", b"max_steps", "mean_lag", b"mean_lag", "mean_return_100", b"mean_return_100", "queued_bytes", b"queued_bytes", "version", b"version"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_best_return", b"_best_return", "_evaluation_return_mean", b"_evaluation_return_mean", "_mean_return_100", b"_mean_return_100", "behavior", b"behavior", "best_return", b"best_return", "best_step", b"best_step", "books", b"books", "env_steps_per_second", b"env_steps_per_second", "env_steps_taken", b"env_steps_taken", "env_steps_trained", b"env_steps_trained", "episodes", b"episodes", "evaluation_return_mean", b"evaluation_return_mean", "log_prob_error_max", b"log_prob_error_max", "max_steps", b"max_steps", "mean_lag", b"mean_lag", "mean_return_100", b"mean_return_100", "queued_bytes", b"queued_bytes", "version", b"version"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__best_return: typing_extensions.TypeAlias = typing.Literal["best_return"]
+    _WhichOneofArgType__best_return: typing_extensions.TypeAlias = typing.Literal["_best_return", b"_best_return"]
+    _WhichOneofReturnType__evaluation_return_mean: typing_extensions.TypeAlias = typing.Literal["evaluation_return_mean"]
+    _WhichOneofArgType__evaluation_return_mean: typing_extensions.TypeAlias = typing.Literal["_evaluation_return_mean", b"_evaluation_return_mean"]
     _WhichOneofReturnType__mean_return_100: typing_extensions.TypeAlias = typing.Literal["mean_return_100"]
     _WhichOneofArgType__mean_return_100: typing_extensions.TypeAlias = typing.Literal["_mean_return_100", b"_mean_return_100"]
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__best_return) -> _WhichOneofReturnType__best_return | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__evaluation_return_mean) -> _WhichOneofReturnType__evaluation_return_mean | None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__mean_return_100) -> _WhichOneofReturnType__mean_return_100 | None: ...
 
 Global___BehaviorStatus: typing_extensions.TypeAlias = BehaviorStatus

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ SIGNALS: dict[str, type[RewardSignalSettings]] = {
     "rnd": RNDSettings,
     "gail": GAILSettings,
 }
-GIVEN = {"gail": {"demo_path": "required"}}
+GIVEN: dict[str, dict[str, Any]] = {"gail": {"demo_path": "required"}}
 """What has no default."""
 NETWORK = Row("{}", "as in a behavior", "")
 

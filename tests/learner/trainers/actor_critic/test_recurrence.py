@@ -78,6 +78,26 @@ def test_every_kind_of_behavior_trains_with_a_memory(spec: Any, trainer_type: st
     assert bench.ledger.books(spec.name).balanced
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"reward_signals": {"extrinsic": {}, "curiosity": {"network_settings": {"hidden_units": 8}}}},
+        {"hyper": {"gradient_accumulation": 2}},
+        {"network": {"normalize": True}, "hyper": {"shared_critic": True, "ratio": "joint"}},
+        {"trainer_type": "appo", "network": {"normalize": True}},
+    ],
+    ids=["curiosity", "parts", "normalized", "appo"],
+)
+def test_a_memory_goes_with_whatever_else_there_is(changes: dict[str, Any]) -> None:
+    """Learned reward signals, minibatches in parts, normalizers: updates are finite and agree."""
+    bench, trainer, actor = start(HYBRID_VECTOR, **changes)
+    for played in (FIRST, SECOND, FIRST):
+        bench.put(actor.play(played))
+        trainer.advance()
+        assert trainer.log_prob_error_max < 1e-5
+    assert trainer.version == 3
+
+
 def loop(network: ActorCritic, chunk: Chunk, memories: dict[int, Tensor], *, shared: bool) -> list[float]:
     """Values of all rows, one at a time: of each segment's steps, then of what was seen last.
 

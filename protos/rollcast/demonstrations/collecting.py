@@ -19,6 +19,9 @@ from rollcast.specs import BehaviorSpec
 from rollcast.unity.masks import MaskReader
 from rollcast.unity.sensors import BadSensorData
 
+_NUMBERS = 5
+"""Of each record: the agent, two flags, two rewards."""
+
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
@@ -63,15 +66,11 @@ class Demonstration:
         """How many episodes ended."""
         return int(self.terminated.sum() + self.truncated.sum())
 
-    @property
-    def size_bytes(self) -> int:
-        """What the observations take."""
-        return sum(values.nbytes for values in self.observations)
-
 
 def row_bytes(spec: BehaviorSpec) -> int:
-    """Returns what the observations of one record take, unpacked."""
-    return sum(observation.size_bytes for observation in spec.observations)
+    """Returns what one record takes while it is read, unpacked: observations, mask, and numbers in float64."""
+    seen = sum(observation.size_bytes for observation in spec.observations)
+    return seen + spec.action.mask_size + 8 * (_NUMBERS + 1 + spec.action.factors)
 
 
 class Collector:
@@ -80,7 +79,7 @@ class Collector:
     Args:
         path: the file.
         spec: of the run's behavior.
-        max_bytes: what the observations may take.
+        max_bytes: what all records may take.
     """
 
     def __init__(self, path: Path, spec: BehaviorSpec, max_bytes: int) -> None:
@@ -91,7 +90,7 @@ class Collector:
         self._sensors: list[DemonstrationSensor] = []
         self._masks = MaskReader(spec.action.discrete_branches)
         self._observed: list[list[NDArray[Any]]] = [[] for _ in spec.observations]
-        self._allowed: list[NDArray[np.uint8]] = []
+        self._allowed: list[NDArray[np.uint8] | None] = []
         self._is_masked = False
         self._numbers: list[NDArray[np.float64]] = []
         self._actions: list[NDArray[np.float64]] = []
@@ -103,8 +102,8 @@ class Collector:
         if self._rows > self._max_rows:
             raise BadDemonstration(
                 self._path,
-                f"its observations take more than {self._max_bytes // MIB} MiB unpacked, of {row_bytes(self._spec)} "
-                "bytes a record; give fewer or shorter demonstrations",
+                f"its records take more than {self._max_bytes // MIB} MiB unpacked, {row_bytes(self._spec)} bytes each; "
+                "give fewer or shorter demonstrations",
                 block[0].position,
             )
         for record in block:
@@ -122,8 +121,7 @@ class Collector:
         infos = [record.pair.agent_info for record in block]
         allowed, _ = self._masks.read(infos)
         self._is_masked |= allowed is not None
-        size = self._spec.action.mask_size
-        self._allowed.append(np.ones((len(block), size), np.uint8) if allowed is None else allowed)
+        self._allowed.append(allowed)
         self._numbers.append(
             np.array(
                 [(info.id, info.done, info.max_step_reached, info.reward, info.group_reward) for info in infos],
@@ -136,7 +134,7 @@ class Collector:
     def demonstration(self, behavior: str) -> Demonstration:
         """Returns what was read."""
         size = self._spec.action.continuous_size
-        numbers = np.concatenate([np.empty((0, 5)), *self._numbers])
+        numbers = np.concatenate([np.empty((0, _NUMBERS)), *self._numbers])
         actions = np.concatenate([np.empty((0, 1 + self._spec.action.factors)), *self._actions])
         acted, values = actions[:, 0] > 0, actions[:, 1:]
         done = numbers[:, 1] > 0
@@ -173,7 +171,12 @@ class Collector:
         return tuple(joined)
 
     def _masks_of(self, steps: Steps) -> NDArray[np.uint8] | None:
-        return np.concatenate(self._allowed)[steps.rows] if self._is_masked else None
+        if not self._is_masked:
+            return None
+        size = self._spec.action.mask_size
+        blocks = zip(self._allowed, self._numbers, strict=True)
+        parts = [np.ones((len(rows), size), np.uint8) if allowed is None else allowed for allowed, rows in blocks]
+        return np.concatenate(parts)[steps.rows]
 
     def _in_units(self, actions: NDArray[np.float64]) -> tuple[NDArray[np.float32], int]:
         """Returns continuous actions with the bounded axes in [-1, 1], and how many of them were outside."""

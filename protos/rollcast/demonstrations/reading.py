@@ -32,7 +32,7 @@ def read_demonstrations(
     found = []
     for file in demonstration_files(path):
         found.append(read_demonstration(file, spec, max_bytes=max_bytes))
-        max_bytes -= found[-1].size_bytes
+        max_bytes -= len(found[-1].observations[0]) * row_bytes(spec)
     if not any(len(one.rows) for one in found):
         raise BadDemonstration(path, "holds no step: a step is a decision and what came of it. Record more")
     return tuple(found)
@@ -63,7 +63,7 @@ def read_demonstration(path: Path, spec: BehaviorSpec, *, max_bytes: int = MAX_L
     Args:
         path: the file.
         spec: of the run's behavior; its name may be another than the file's.
-        max_bytes: what the observations may take.
+        max_bytes: what all records may take, unpacked.
 
     Raises:
         BadDemonstration: it cannot be read, or is another behavior's.

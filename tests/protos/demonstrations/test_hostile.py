@@ -153,7 +153,7 @@ def test_a_bomb_of_pictures(tmp_path: Path) -> None:
     )
     path = demonstration(tmp_path / "png.demo", PICTURE, [record(small, choices=[1]), record(small, True)])
     assert "observation camera needs 1 PNG files one after another" in refused(path, PICTURE)
-    with pytest.raises(BadDemonstration, match="take more than 0 MiB unpacked, of 192 bytes a record"):
+    with pytest.raises(BadDemonstration, match="records take more than 0 MiB unpacked, 253 bytes each"):
         read_demonstration(path, PICTURE, max_bytes=300)
 
 

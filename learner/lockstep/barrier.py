@@ -241,7 +241,8 @@ class Lockstep:
         behaviors = [each for each in self._trained() if each.name in trainers]
         players = self._players(trainers)
         needed = 1 if self._has_begun else self._settings.actors
-        is_short = len(players) < needed
+        # Actors of behaviors that are done play on for the others, and make no round by themselves.
+        is_short = len(players) < needed or not any(player.plays(behaviors) for player in players)
         self._set_hold(active=is_short and bool(behaviors))
         if is_short:
             self._say_short(len(players), needed)

@@ -48,6 +48,11 @@ class Player:
         )
 
 
+    def plays(self, behaviors: Iterable[Behavior]) -> bool:
+        """Says whether it plays any of these."""
+        return any(behavior.index in self.agents for behavior in behaviors)
+
+
 @dataclass(slots=True)
 class Round:
     """A round that is played.

@@ -141,6 +141,7 @@ ARRAY_FAULTS: list[tuple[ChunkChange, str]] = [
     (lambda c: setattr(c, "sequence", 0), "sequence is 0"),
     (lambda c: setattr(c, "segments", 6), "6 segments in 5 rows"),
     (lambda c: setattr(c, "segments", 0), "5 rows without a segment"),
+    (lambda c: setattr(c, "lockstep_round", 3), "5 rows in the chunk that ends round 3"),
     (lambda c: setattr(c, "rows", 6), "but the chunk has 6 rows"),
     (lambda c: setattr(c, "episodes", 3), "2 rows, but EPISODE columns of this chunk have 3"),
     (lambda c: setattr(c, "episodes", 0), "2 rows, but EPISODE columns of this chunk have 0"),

@@ -16,14 +16,16 @@ from learner.curriculum.lessons import Lessons
 from learner.evaluation.results import Played
 from learner.observe.metrics import LearnerMetrics
 from learner.observe.stats import StatsReporter, StatSummary
-from learner.trainers.actor_critic.trainer import ActorCriticTrainer
 from learner.trainers.appo.trainer import APPOTrainer
 from learner.trainers.ppo.trainer import PPOTrainer
+from learner.trainers.rl import RLTrainer
+from learner.trainers.sac.trainer import SACTrainer
 from tests.learner.curriculum.curricula import curriculum, parameters
 from tests.learner.trainers.in_process import make_bench
 from tests.learner.trainers.synthetic import CONTINUOUS, SyntheticActor
 
 CHUNKS = 14
+HYPERPARAMETERS = {"sac": {"buffer_size": 500, "batch_size": 16, "buffer_init_steps": 60}}
 
 
 class Keeping:
@@ -89,10 +91,10 @@ def others(*, has_steps: bool) -> list[Chunk]:
 class Trained:
     """A trainer that was fed with the same training chunks, and perhaps with others between them."""
 
-    def __init__(self, kind: type[ActorCriticTrainer], trainer_type: str, between: list[Chunk]) -> None:
+    def __init__(self, kind: type[RLTrainer], trainer_type: str, between: list[Chunk]) -> None:
         settings = {
             "trainer_type": trainer_type,
-            "hyperparameters": {"buffer_size": 60, "batch_size": 16, "num_epoch": 2, "learning_rate": 1e-3},
+            "hyperparameters": HYPERPARAMETERS.get(trainer_type, {"buffer_size": 60, "batch_size": 16, "num_epoch": 2}),
             "network_settings": {"hidden_units": 16, "normalize": True},
             "time_horizon": 20,
             "summary_freq": 100,
@@ -116,7 +118,8 @@ class Trained:
             bench.put(actor.chunk([10, 7, 3], episodes=1, columns=finished))
             for chunk in between:
                 bench.put(chunk)
-            self.trainer.advance()
+            while self.trainer.advance():
+                pass
 
     def numbers(self) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
         """All metrics but times."""
@@ -144,10 +147,13 @@ def assert_equal(ours: Any, theirs: Any, where: str = "state") -> None:
         assert ours == theirs, where
 
 
-@pytest.mark.parametrize(("kind", "trainer_type"), [(PPOTrainer, "ppo"), (APPOTrainer, "appo")])
+@pytest.mark.parametrize(("kind", "trainer_type"), [(PPOTrainer, "ppo"), (APPOTrainer, "appo"), (SACTrainer, "sac")])
 @pytest.mark.parametrize("has_steps", [False, True])
-def test_it_changes_nothing_of_training(kind: type[ActorCriticTrainer], trainer_type: str, has_steps: bool) -> None:
+def test_it_changes_nothing_of_training(
+    monkeypatch: pytest.MonkeyPatch, kind: type[RLTrainer], trainer_type: str, has_steps: bool
+) -> None:
     """Weights, optimizer, normalizer, generators, counts, summaries, metrics and lessons are those of a run without."""
+    monkeypatch.setattr("learner.trainers.replay.PUBLISH_SECONDS", 1e9)  # else updates a turn go by the clock
     alone = Trained(kind, trainer_type, [])
     beside = Trained(kind, trainer_type, others(has_steps=has_steps))
     assert alone.trainer.version >= 3

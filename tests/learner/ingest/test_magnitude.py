@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from learner.ingest.magnitude import LARGEST
+from learner.ingest.magnitude import LARGEST, find_excess
 from learner.ingest.validate import Accepted, Rejected, judge
 from tests.learner.ingest.parts import Parts, make_chunk
 
@@ -26,3 +27,11 @@ def test_the_bound(column: str, value: float, is_welcome: bool) -> None:
     assert isinstance(verdict, Rejected)
     assert (verdict.reason, verdict.steps) == ("not_finite", 3)
     assert f"column {column}, row {len(array) - 1}: a value beyond 1e+15" in verdict.detail
+
+
+def test_memories_are_bounded_too() -> None:
+    """What one client says that it remembered must not end the training of all."""
+    chunk = make_chunk(3)
+    for value, is_welcome in ((LARGEST, True), (-2e15, False)):
+        chunk.columns["memory"] = np.array([[0.0, 1.0], [value, 0.0]], np.float32)
+        assert (find_excess(chunk) is None) == is_welcome

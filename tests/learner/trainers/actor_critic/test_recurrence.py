@@ -16,6 +16,7 @@ from learner.device.batches import Source
 from learner.device.buffer import Plan
 from learner.device.sequences import SequenceMinibatches, SequenceTable
 from learner.exits import UserError
+from learner.ingest.magnitude import LARGEST
 from learner.networks.body import Body
 from learner.networks.heads import ValueHead
 from learner.networks.value import ActorCritic, Sequences
@@ -355,3 +356,13 @@ def test_another_memory_does_not_fit_a_saved_state() -> None:
     _, other, _ = start(network={"memory": {"memory_size": 8, "sequence_length": 4}})
     with pytest.raises(UserError, match="memory"):
         other.load_state_dict(trainer.state_dict())
+
+
+def test_the_largest_memories_that_are_welcome_do_not_end_the_training() -> None:
+    """One client's memories at the bound leave an update finite."""
+    bench, trainer, actor = start()
+    chunk = actor.play(FIRST)
+    chunk.columns["memory"] = np.random.default_rng(1).choice([-LARGEST, 0.1, LARGEST], (14, 6)).astype(np.float32)
+    bench.put(chunk)
+    trainer.advance()
+    assert trainer.version == 1

@@ -87,7 +87,7 @@ def _bipedal() -> Gate:
 
 def _docking() -> Gate:
     arm = Arm("", OWN / "docking.yaml", f"{ENVIRONMENTS}.docking:Docking", 300_000)
-    return _ratios("docking-ratio", "Docking (MultiDiscrete [3, 5, 3]), `ppo`", arm, 3.0)
+    return _ratios("docking-ratio", "Docking (MultiDiscrete [3, 5, 3]), `ppo`", arm, 40.0)
 
 
 def _memory() -> Gate:

@@ -17,6 +17,9 @@ from actor_client.platform import plain_interrupts
 from actor_client.unity import cli as unity_cli
 
 _EXIT_CODES = "exit codes:\n" + "\n".join(f"  {code.value:3d}  {code.help}" for code in ExitCode)
+_EVALUATIONS = """\
+A learner that evaluates (rollcast-learner evaluate, rollcast.evaluation) needs no other actor: this one resets its
+environments, plays whole episodes without training, and goes back."""
 _VARIABLES = "Each option can also be given as a variable, as in ROLLCAST_ACTOR_NUM_ENVS=8 for --num-envs 8."
 
 
@@ -49,7 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
         "gym",
         help="step Gymnasium environments, or an object of your own with their interface",
         description="Steps Gymnasium environments, or an object of your own with their interface.",
-        epilog=f"{_VARIABLES}\n\n{_EXIT_CODES}",
+        epilog=f"{_EVALUATIONS}\n\n{_VARIABLES}\n\n{_EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,

@@ -443,7 +443,11 @@ class BehaviorAssignment(google.protobuf.message.Message):
     deterministic: builtins.bool
     """Take the mode of the distribution."""
     purpose: builtins.int
-    """What segments and episodes are for; a value of trajectory.Purpose."""
+    """What segments and episodes are for; a value of trajectory.Purpose. With EVALUATE environments are reset when it begins
+    and when it ends, so that no episode is partly of both, and one policy plays from the first episode to the last. An
+    actor may then send records of episodes alone, in chunks without segments: such steps are not produced, are in no
+    book, and need no credit. PAUSED, DRAINING and LOCKSTEP hold it all the same.
+    """
     lockstep_version: builtins.int
     """Lock-step: the version under which the round is played. The actor waits for it."""
     def __init__(
@@ -621,7 +625,9 @@ class Assignment(google.protobuf.message.Message):
     lockstep_quota_steps: builtins.int
     """Lock-step: steps each agent takes in a round before it waits; 0 = free."""
     episodes: builtins.int
-    """Episodes to play and then wait; 0 = no limit (evaluation)."""
+    """Episodes that each behavior id plays and then waits; 0 = no limit (evaluation). The first ones to begin count, whichever
+    end first: else the short ones would be favored.
+    """
     lockstep_round: builtins.int
     """Lock-step: the round that this assignment begins, from 1; 0 with a quota = wait, no round has begun for this actor."""
     lockstep_checkpoint: builtins.int

@@ -1,0 +1,49 @@
+"""Training from replay memory over real connections: actors wait for what is owed, and a restart has its memory again."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+from tests.e2e.processes import Processes
+from tests.e2e.runs import write_run
+
+NAME = "Pendulum"
+RUN: dict[str, Any] = {
+    "trainer_type": "sac",
+    "hyperparameters": {"batch_size": 32, "buffer_size": 1000, "buffer_init_steps": 64, "save_replay_buffer": True},
+    "network_settings": {"hidden_units": 16, "num_layers": 1, "normalize": True},
+    "time_horizon": 16,
+    "max_steps": 100_000,
+}
+
+
+def test_a_run_with_replay_memory_stops_and_goes_on(processes: Processes) -> None:
+    """An update for each step, no step dropped, actions squashed; after a stop the memory is read from its file."""
+    run_file = write_run(processes.folder, {NAME: RUN})
+    learner = processes.learner(run_file)
+    actors = [processes.actor(learner.address, "Pendulum-v1", "--num-envs", "2", name=f"actor-{n}") for n in (1, 2)]
+    learner.wait_for(lambda: learner.behavior(NAME).version >= 100, "version 100", *actors)
+    row = learner.behavior(NAME)
+    # Far fewer than the actors could take: every step beyond the first 64 owes an update, and is waited for.
+    assert row.books.trained - 64 <= row.version + 6 * 4 * 17
+    assert not row.books.dropped
+    port = int(learner.address.rpartition(":")[2])
+    learner.signal(signal.SIGTERM)
+    assert learner.wait() == 0, learner.said()
+    assert (learner.folder / NAME / "last_replay_buffer.npz").exists()
+    session = onnxruntime.InferenceSession(learner.folder / f"{NAME}.onnx")  # type: ignore[attr-defined]
+    (action,) = session.run(["deterministic_continuous_actions"], {"obs_0": np.full((3, 3), 9.0, np.float32)})
+    assert np.abs(np.asarray(action)).max() <= 1.0
+
+    again = processes.learner(run_file, "--resume", port=port)
+    version = again.behavior(NAME).version
+    assert version >= 100
+    again.wait_for(lambda: again.behavior(NAME).version >= version + 20, "20 more versions", *actors)
+    assert {entry.reason for entry in again.behavior(NAME).books.dropped} <= {"generation"}
+    assert "replay_loaded" in again.err()
+    again.signal(signal.SIGTERM)
+    assert again.wait() == 0, again.said()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from rollcast.v1 import control_pb2
 
+from actor_client.envs.factory import make_env_batch
 from learner.exits import ExitCode
 from tests.e2e.books import by_reason, check_books
 from tests.e2e.lockstep import (
@@ -30,6 +31,7 @@ from tests.e2e.lockstep import (
 )
 from tests.e2e.processes import processes_in, wait_until
 from tests.learner.process import process_as_before
+from tests.learner.rewards.recorded import demonstrate
 
 ROUND_STEPS = 2 * ENVS * QUOTA
 EVERY = 3
@@ -142,6 +144,51 @@ def test_k_and_m_updates_are_k_stop_resume_m(tmp_path: Path, leave: bool) -> Non
     assert parted.final()["state"]["version"] == checkpoint + 5
     assert (left_behind(parted)["generation"], left_behind(whole)["generation"]) == (2, 1)
     assert left_behind(parted)["lockstep"]["reproducible"]
+
+
+def everything(demonstration: Path) -> dict[str, Any]:
+    """A behavior with all that draws random numbers or keeps statistics, beside the policy."""
+    spec = make_env_batch("CartPole-v1", num_envs=1, behavior=NAME).spec
+    demo = str(demonstrate(demonstration, spec, lengths=(20, 20)))
+    small_network = {"hidden_units": 16, "num_layers": 1}
+    return {
+        "network_settings": {
+            "hidden_units": 16,
+            "num_layers": 1,
+            "normalize": True,
+            "memory": {"sequence_length": 8, "memory_size": 16},
+        },
+        "reward_signals": {
+            "extrinsic": {"strength": 1.0},
+            "curiosity": {"strength": 0.02, "network_settings": small_network},
+            "rnd": {"strength": 0.02, "network_settings": small_network},
+            "gail": {"strength": 0.1, "demo_path": demo, "use_vail": True, "network_settings": small_network},
+        },
+        "behavioral_cloning": {"demo_path": demo, "strength": 0.5, "samples_per_update": 32, "num_epoch": 1},
+        "hyperparameters": {"batch_size": 96, "buffer_size": 64, "num_epoch": 1, "learning_rate_schedule": "constant"},
+    }
+
+
+@pytest.mark.parametrize("kind", ["everything", "appo", "impala"])
+def test_whatever_learns_is_repeated(tmp_path: Path, kind: str) -> None:
+    """Memories, signals that learn, imitation and the trainers of fleets, over a stop and a resumption."""
+    learner = {"trainer_type": kind, "threaded": False} if kind != "everything" else everything(tmp_path / "x.demo")
+    if kind == "impala":
+        learner["hyperparameters"] = {"batch_size": 32, "buffer_size": 64, "learning_rate_schedule": "constant"}
+    parted = run_in(tmp_path / "parted", updates(10**6, **learner))
+    with (
+        playing(parted, Actor("left"), Actor("right"), leave=True),
+        meanwhile(partial(stop_at_round, parted, EVERY + 1)),
+    ):
+        assert parted.serve() == ExitCode.OK
+    more = updates(parted.state()["extra"]["lockstep"]["round"] + 2, **learner)
+    parted.behaviors = more
+    whole = run_in(tmp_path / "whole", more)
+    for run, resume in ((parted, "true"), (whole, "false")):
+        with playing(run, Actor("left"), Actor("right")):
+            assert run.serve(resume=resume) == ExitCode.OK
+
+    assert differences(whole.final(), parted.final()) == []
 
 
 def test_lessons_begin_with_rounds(tmp_path: Path) -> None:

@@ -10,8 +10,10 @@ from typing import Any
 
 from learner.checkpoints.status import TrainingStatus
 from learner.exits import ExitCode
+from learner.status_text import render_status
 from tests.e2e.processes import Child, LearnerProcess, Processes, wait_until
 from tests.e2e.runs import cartpole, write_run
+from tests.e2e.unity import Gateway, run_for_any_behavior
 
 VOLATILE = frozenset({".lock", "generation", "learner.jsonl", "operator_token"})
 """What a start of a learner may touch that trains nothing."""
@@ -120,3 +122,28 @@ def test_an_evaluation_that_is_not_over_in_time_says_so(processes: Processes, tm
     assert json.loads(child.out())["behaviors"] == []
     missing = processes.python("missing", "-m", "learner", "evaluate", "nowhere")
     assert "nowhere" in missing.fails_with(ExitCode.NOTHING_TO_RESUME)
+
+
+def test_unity_players_are_evaluated_beside_training(processes: Processes, tmp_path: Path) -> None:
+    """A gateway with teams and groups plays whole episodes of every behavior id, trains before and after, and balances."""
+    rollcast = {"lease_seconds": 2.0, "drain_seconds": 2.0, "torch_threads": 1, "http": False}
+    evaluation = {"interval_steps": 1500, "episodes": 3}
+    learner = processes.learner(run_for_any_behavior(tmp_path, rollcast={**rollcast, "evaluation": evaluation}))
+    gateway = Gateway(processes, learner.address, play=("--task", "everything", "--agents", "4"), players=2)
+
+    def results() -> dict[str, dict[str, Any]]:
+        return {line["behavior"]: line for line in told(learner, "evaluation")}
+
+    learner.wait_for(lambda: {"CartPole", "Groups", "Teams"} <= results().keys(), "evaluations", gateway.child)
+    made = results()
+    assert made["Teams"]["episodes"] == 2 * evaluation["episodes"]  # two teams
+    assert made["CartPole"]["episodes"] == evaluation["episodes"]
+    assert learner.behavior("CartPole").HasField("best_return")
+    assert "evaluated, best" in render_status(learner.status())
+    versions = {name: learner.behavior(name).version for name in made}
+    for name, version in versions.items():
+        learner.wait_for_version(name, version + 1, gateway.child)
+    gateway.child.signal(signal.SIGTERM)
+    assert gateway.child.wait() == 0, gateway.child.said()
+    assert gateway.books()
+    learner.wait_for(lambda: not learner.actor("gateway").connected, "the gateway has gone")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from rollcast.enums import Purpose
+from rollcast.enums import Purpose, SegmentEnd
 from torch import Tensor
 
 from learner.device.layout import ChunkSegments, segments_of
@@ -34,10 +34,12 @@ class Taken:
     Attributes:
         steps: how many.
         places: where they are, ``[N]`` int64; valid until the next are taken.
+        ended_episodes: how many episodes ended with one of them.
     """
 
     steps: int
     places: Tensor
+    ended_episodes: int
 
 
 class ReplayIntake:
@@ -89,7 +91,8 @@ class ReplayIntake:
         self.waiting_steps -= entry.steps
         places = self._memory.add(entry.item.chunk, entry.parts, entry.chosen)
         self._ledger.trained(self._behavior, entry.steps)
-        return Taken(entry.steps, places)
+        ended = entry.parts.ends[entry.chosen] != SegmentEnd.CUT
+        return Taken(entry.steps, places, int(ended.sum()))
 
     def clear(self, reason: str) -> None:
         """Drops everything that waits."""

@@ -50,6 +50,10 @@ class BatchMaker:
         )
         return batch, transitions
 
+    def rewards(self, rows: Tensor) -> Tensor:
+        """Computes the present rewards of steps at places ``[B]`` int64: ``[B, K]`` float64."""
+        return self._signals.evaluate(self.transitions(rows, rows + 1))
+
     def transitions(self, rows: Tensor, next_rows: Tensor) -> Transitions:
         """Reads steps at places ``[B]`` int64 and what was seen after them."""
         storage = self._memory.storage

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
 import torch
 from rollcast.enums import Squash
 from rollcast.specs import BehaviorSpec
@@ -14,6 +15,8 @@ from learner.networks.fit import require_fit
 from learner.networks.policy import PolicyNetwork
 from learner.networks.squashed import SquashedPolicyNetwork
 from learner.networks.twin import TwinCritic
+from learner.rewards.episodes import EpisodeRewards
+from learner.rewards.extrinsic import EXTRINSIC
 from learner.rewards.signal_set import SignalSet
 from learner.rewards.signals import build_signals
 from learner.trainers.cloning import build_cloning
@@ -27,6 +30,9 @@ from learner.trainers.sac.networks import SACNetworks, Temperatures
 from learner.trainers.sac.report import read_report
 from learner.trainers.schedules import LEARNING_RATE_FLOOR, ScheduledValue
 
+CLONING_UPDATES: Final = 50
+"""So often demonstrations are gone over. ML-Agents does it beside each update, and does little else then."""
+
 
 class SACTrainer(ReplayTrainer):
     """Soft actor-critic over replay memory; see ``sac.md``.
@@ -39,6 +45,7 @@ class SACTrainer(ReplayTrainer):
         learner: what trains it.
         signals: the reward signals.
         statistics: behind the normalizers.
+        cloning: imitates demonstrations beside the rewards; None if the run file asks for none.
 
     Raises:
         UserError: the settings do not fit the behavior.
@@ -66,6 +73,7 @@ class SACTrainer(ReplayTrainer):
         self._batches = BatchMaker(context.behavior.spec, self.memory, self.signals, context.device)
         self._signal_steps = 0.0  # that reward signals have not been updated for
         self._statistics_changed = False
+        self._episode_rewards = EpisodeRewards()
         self._report: Report | None = None
         self._before: tuple[Restorable, dict[str, Any], dict[str, Any]] | None = None
         self._updates_since_snapshot = 0
@@ -98,11 +106,22 @@ class SACTrainer(ReplayTrainer):
         self.cloning = build_cloning(context, self.policy, Squash.TANH)
 
     def _note_experience(self, taken: Taken) -> None:
-        """Takes new steps into the running statistics of the observations; the networks see them in the next turn."""
+        """Takes new steps into the running statistics of the observations; the networks see them in the next turn.
+
+        Rewards are reported as they are now; those that are learned from are computed when a step is drawn.
+        """
         moments = self.statistics.moments(self.memory.storage, taken.places)
         if moments:
             self.statistics.merge(moments)
             self._statistics_changed = True
+        pieces = torch.split(taken.places, self.hyperparameters.batch_size)
+        rewards = torch.stack([self._batches.rewards(places).sum(0) for places in pieces]).sum(0).tolist()
+        self.collected_rewards = dict(zip(self.signals.names, rewards, strict=True))
+        for name, episode in self._episode_rewards.add(self.collected_rewards, taken.ended_episodes).items():
+            self.context.metrics.show_signal(name, episode)
+            if name != EXTRINSIC:  # `tally` has it
+                shown = np.full(self._episode_rewards.episodes, episode)
+                self.stats_reporter.add_stats(f"Policy/{name.capitalize()} Reward", shown)
 
     def _begin_updates(self) -> None:
         """Sets the learning rate, shows the statistics, and remembers what a faulty turn goes back to."""
@@ -121,6 +140,8 @@ class SACTrainer(ReplayTrainer):
         batch, transitions = self._batches.draw(hyper.batch_size)
         self._report = self.learner.update(batch)
         self._updates_since_snapshot += 1
+        if self.cloning is not None and (self.optimizer_steps + self._updates) % CLONING_UPDATES == 0:
+            self.cloning.update(self.get_step)
         if not self.signals.learns:
             return
         self._signal_steps += hyper.steps_per_update
@@ -135,8 +156,6 @@ class SACTrainer(ReplayTrainer):
         if self._report is None:
             raise RuntimeError("a turn without an update")
         report, self._report = self._report, None
-        if self.cloning is not None:  # once a turn, where ML-Agents goes over all demonstrations at every gradient step
-            self.cloning.update(self.get_step)
         is_finite = self.learner.is_finite() & self.signals.is_finite()
         if self.cloning is not None:
             is_finite = is_finite & self.cloning.is_finite()

@@ -226,7 +226,7 @@ def test_gail_and_cloning_together(tmp_path: Path) -> None:
 
 
 def test_sac_imitates(tmp_path: Path) -> None:
-    """A squashed policy comes near its expert; a SAC trainer imitates once a turn, and its checkpoint has it."""
+    """A squashed policy comes near its expert; a SAC trainer imitates every 50 updates, and its checkpoint has it."""
     spec = behavior(vector(), continuous=2)
     made, policy = cloning(tmp_path, spec, sac=True, num_epoch=100)
     made.update(0)

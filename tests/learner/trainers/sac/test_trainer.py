@@ -178,6 +178,7 @@ def test_rewards_are_computed_when_they_are_drawn(monkeypatch: pytest.MonkeyPatc
     feed(bench, SyntheticActor(bench), trainer)
     assert bench.stats.summary("Losses/Curiosity Forward Loss") is not None
     assert bench.stats.summary("Policy/Curiosity Value") is not None
+    assert set(trainer.collected_rewards) == {"extrinsic", "curiosity"}
     batch, _ = trainer._batches.draw(16)
     assert batch.rewards.shape == (16, 2)
 

@@ -166,13 +166,17 @@ class Hub:
         for stream in self._uploads.values():
             stream.pace_changed(())
 
-    def opening_assignment(self, *, resumed: bool) -> policy_pb2.Assignment | None:
+    def opening_assignment(self, session: Session, *, resumed: bool) -> policy_pb2.Assignment | None:
         """Returns what an actor is told when it opens its session, so that it knows before its first step.
 
         Args:
+            session: its session. One that was ordered something goes on with that, and not with what came for all since.
             resumed: its session goes on: it may have missed that environments shall begin anew. Those of another one
                 have just begun.
         """
+        own = self._orders.own(session.session_id) if resumed else None
+        if own is not None:
+            return own
         current = self._assignments.current
         if current is None or resumed:
             return current

@@ -46,6 +46,11 @@ class OrderBoard:
             return self._own[session.session_id]
         return self._keep(session, self._usual) if self.has_duty else self._board.for_session(session)
 
+    def own(self, session_id: str) -> policy_pb2.Assignment | None:
+        """Returns what a session was told by itself; None where it was told what all are."""
+        message = self._own.get(session_id)
+        return None if message is None else policy_pb2.SubscribeResponse.FromString(message).assignment
+
     def renewed(self, session: Session) -> bytes | None:
         """Returns the same after a change of the run's assignment, or of the session's behaviors; None if that waits."""
         if self.is_playing(session.session_id):

@@ -100,7 +100,7 @@ class SessionService:
             engine_settings=self._run.engine_settings,
             column_encodings=COLUMN_ENCODINGS,
             server_version=self._run.server_version,
-            assignment=self._hub.opening_assignment(resumed=opened.resumed),
+            assignment=self._hub.opening_assignment(session, resumed=opened.resumed),
         )
 
     def _open(self, request: session_pb2.OpenSessionRequest) -> Opened:

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from rollcast.enums import AssignmentRole, Purpose
-from rollcast.v1 import policy_pb2
+from rollcast.v1 import policy_pb2, session_pb2
 
 from learner.evaluation.orders import Order
 from tests.learner.service.harness import Actor, Learner, async_test, eventually, running
@@ -83,6 +83,20 @@ async def test_what_changes_for_everybody_waits_until_an_evaluation_is_over() ->
         after = await next_assignment(again)
         assert after.id > told.id
         assert after.environment_parameters["gravity"].constant == 2.5
+
+
+@async_test
+async def test_an_actor_that_comes_back_goes_on_with_its_order() -> None:
+    """After a break its session tells it the same, although everybody else was told something newer meanwhile."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        await actor.open()
+        await actor.declare()
+        ordered = await order(learner, actor)
+        gravity(learner, 2.5)
+        resume = session_pb2.ResumeSession(session_id=actor.session_id, epoch=actor.epoch, generation=1)
+        told = (await actor.open(resume=resume)).assignment
+        assert (told.id, told.episodes) == (ordered.assignment_id, 3)
+        assert {entry.purpose for entry in told.behaviors} == {Purpose.EVALUATE}
 
 
 @async_test

@@ -15,6 +15,7 @@ import structlog
 from torch import Tensor
 
 from learner.exits import ExitCode, UserError
+from learner.ingest.queue import QueuedChunk
 from learner.settings.hyperparameters import HyperparameterSettings
 from learner.trainers.base import Trainer
 from learner.trainers.clock import UpdateClock
@@ -58,6 +59,7 @@ class RLTrainer(Trainer):
         self._steps_trained = 0
         self._steps_untrained = 0  # that counted: of updates that were not finite, or collected when training ended
         self._failed_updates = 0
+        self._is_told_of_groups = False
         self._metrics = context.metrics
         self._clock = UpdateClock(context.stats, metrics=context.metrics)
         self.policy = self.create_policy(behavior.spec)
@@ -183,6 +185,19 @@ class RLTrainer(Trainer):
                 f"{self._failed_updates} updates of {self.brain_name} in a row had losses or gradients that are not "
                 "finite: lower learning_rate, set max_grad_norm, or look for rewards of very large size"
             )
+
+    def _note_group_rewards(self, item: QueuedChunk) -> None:
+        """Says once that group rewards are not what trainers of single agents were made for."""
+        group_rewards = item.chunk.columns.get("group_reward")
+        if self._is_told_of_groups or group_rewards is None or not group_rewards.any():
+            return
+        self._is_told_of_groups = True
+        log.warning(
+            "group_rewards",
+            behavior=self.brain_name,
+            note=f"{self.trainer_settings.trainer_type} adds each agent's group rewards to its own and gives no credit "
+            "among group mates",
+        )
 
     def on_paused(self) -> None:
         """Stops the clock of the collection."""

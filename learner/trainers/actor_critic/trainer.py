@@ -73,7 +73,6 @@ class ActorCriticTrainer(OnPolicyTrainer):
         self._shuffle = torch.Generator("cpu" if is_recurrent else context.device).manual_seed(context.seed)
         self._disagreements = Throttle()
         super().__init__(context)
-        self._is_told_of_groups = False
         hyper, steps = self.hyperparameters, self.get_max_steps
         self._learning_rate = ScheduledValue(
             hyper.learning_rate_schedule, hyper.learning_rate, LEARNING_RATE_FLOOR, steps
@@ -227,16 +226,7 @@ class ActorCriticTrainer(OnPolicyTrainer):
                 self.stats_reporter.add_stats(f"Policy/{name.capitalize()} Reward", shown)
 
     def _process_trajectory(self, item: QueuedChunk) -> None:
-        """Takes over one chunk, and says once that group rewards are not what this algorithm was made for."""
-        group_rewards = item.chunk.columns.get("group_reward")
-        if not self._is_told_of_groups and group_rewards is not None and group_rewards.any():
-            self._is_told_of_groups = True
-            log.warning(
-                "group_rewards",
-                behavior=self.brain_name,
-                note=f"{self.trainer_settings.trainer_type} adds each agent's group rewards to its own and gives no credit "
-                "among group mates",
-            )
+        self._note_group_rewards(item)
         super()._process_trajectory(item)
 
     def _coefficients(self) -> Coefficients:

@@ -340,6 +340,20 @@ def test_training_ends_with_everything_paid() -> None:
     assert bench.behavior.queue.pace.held_steps == 0
 
 
+def test_group_rewards_are_part_of_the_reward_with_one_warning() -> None:
+    """As in ML-Agents: each step is worth its own reward plus its group's."""
+    bench, trainer = make()
+    actor = SyntheticActor(bench)
+    columns = {"reward": np.ones(20, np.float32), "group_reward": np.full(20, 0.5, np.float32)}
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(2):
+            bench.put(actor.chunk([20], columns={**columns, "group": np.array([7], np.uint64)}))
+            settle(trainer)
+    assert [line["event"] for line in logs] == ["group_rewards"]
+    batch, _ = trainer._batches.draw(16)
+    assert (batch.rewards == 1.5).all()
+
+
 def test_a_reset_of_all_environments_leaves_the_memory() -> None:
     """What waits is dropped; what was seen stays true."""
     bench, trainer = make(hyper={"max_update_debt": 0})

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 import structlog
 
@@ -20,6 +21,9 @@ from learner.settings.evaluation import EvaluationSettings
 from learner.trainers.base import Trainer
 
 log = structlog.get_logger(__name__)
+
+MAX_SILENT_SECONDS: Final = 1800.0
+"""An evaluation in which no episode ends for so long is given up: its actors do not act on assignments, or hang."""
 
 
 class OrderDesk(Protocol):
@@ -45,6 +49,7 @@ class Evaluator:
         best: told of each result.
         metrics: where results are shown.
         on_result: told of each result.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -56,7 +61,10 @@ class Evaluator:
         *,
         metrics: LearnerMetrics,
         on_result: Callable[[EvaluationResult], object],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
+        self._heard_at = 0.0
         self._settings = settings
         self._sessions = sessions
         self._store = store
@@ -75,8 +83,8 @@ class Evaluator:
 
     def add(self, behavior: str, team: int, assignment_id: int, played: Played) -> None:
         """Takes a finished episode; one that no running evaluation asked for counts nowhere."""
-        if self._running is not None:
-            self._running.add((behavior, team), assignment_id, played)
+        if self._running is not None and self._running.add((behavior, team), assignment_id, played):
+            self._heard_at = self._clock()
 
     def after_turn(self, trainers: Mapping[str, Trainer]) -> None:
         """Begins, goes on with, or ends an evaluation."""
@@ -106,7 +114,7 @@ class Evaluator:
         self._candidates = {name: Candidate.of(training[name]) for name in pinned}
         interval_steps = self._settings.interval_steps or 1
         self._intervals.update({name: trainer.get_step // interval_steps for name, trainer in training.items()})
-        self._running = found
+        self._running, self._heard_at = found, self._clock()
         for order in found.deal(free):
             self._ordered.add(order.session_id)
             desk.order(order)
@@ -114,7 +122,10 @@ class Evaluator:
 
     def _go_on(self, running: Examination, trainers: Mapping[str, Trainer], desk: OrderDesk) -> None:
         over = [name for name in running.versions if name not in trainers or not trainers[name].should_still_train]
-        if running.is_done or over:
+        is_silent = self._clock() - self._heard_at >= MAX_SILENT_SECONDS
+        if is_silent:
+            log.warning("evaluation_given_up", silent_seconds=MAX_SILENT_SECONDS, action="look at its actors' logs")
+        if running.is_done or over or is_silent:
             self._end(running, trainers, desk)
             return
         live = {session.session_id for session in self._sessions.live()}

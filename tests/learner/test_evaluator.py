@@ -46,6 +46,7 @@ class Stage:
 
     def __init__(self, start: Start, **settings: Any) -> None:
         self.start = start
+        self.now = 0.0
         self.sessions = [start.parts.open(name).session for name in ("a", "b")]
         for session in self.sessions:
             start.parts.declared(session)
@@ -72,6 +73,7 @@ class Stage:
             best,
             metrics=start.metrics,
             on_result=self.results.append,
+            clock=lambda: self.now,
         )
         self.evaluator.attach(self.desk)
         self.turn()
@@ -176,6 +178,22 @@ def test_the_end_of_training_cuts_it_short(tmp_path: Path) -> None:
         stage.play(order, 9.0, 1)
         stage.evaluator.after_turn({})
         assert (stage.results, stage.saved, stage.desk.released) == ([], [], [order.session_id])
+
+
+def test_actors_that_never_answer_are_let_go(tmp_path: Path) -> None:
+    """After half an hour without an episode it is given up; what was played is reported as incomplete."""
+    with staged(tmp_path) as stage:
+        stage.turn(2)
+        (order,) = stage.desk.orders
+        stage.now = 1700.0
+        stage.play(order, 2.0, 1)
+        stage.now = 3400.0
+        stage.turn()
+        assert not stage.results
+        stage.now = 3600.0
+        stage.turn()
+        assert [(result.episodes, result.is_complete) for result in stage.results] == [(1, False)]
+        assert (stage.saved, stage.desk.released) == ([], [order.session_id])
 
 
 def test_the_measured_version_stays_available_until_the_end(tmp_path: Path) -> None:

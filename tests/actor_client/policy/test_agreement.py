@@ -40,6 +40,27 @@ def test_gaussians_agree(seed: int) -> None:
 
 
 @settings(max_examples=50, deadline=None)
+@given(seed=SEEDS, scale=st.sampled_from([1.0, 5.0, 20.0, 80.0]), spread=st.sampled_from([-20.0, -5.0, 0.0, 2.0]))
+def test_squashed_gaussians_agree_where_tanh_saturates(seed: int, scale: float, spread: float) -> None:
+    """Far beyond what float32 tells from 1 both are finite, and what float64 makes of the formula without the detour.
+
+    The derivative of tanh is 4 exp(-2 |u|) / (1 + exp(-2 |u|))^2, whose logarithm loses nothing at any u.
+    """
+    random = np.random.default_rng(seed)
+    mean = (scale * random.normal(size=(8, 3))).astype(np.float32)
+    log_std = np.full((8, 3), spread, np.float32)
+    raw = draw_gaussian(mean, log_std, random.normal(size=(8, 3)).astype(np.float32))
+    found = tanh_gaussian_log_prob(raw, mean, log_std)
+    theirs = learners.tanh_gaussian_log_prob(*tensors(mean, log_std, raw)).numpy()
+    far = np.abs(raw.astype(np.float64))
+    slope = np.log(4.0) - 2.0 * far - 2.0 * np.log1p(np.exp(-2.0 * far))
+    exact = gaussian_log_prob(raw, mean, log_std).astype(np.float64) - slope
+    assert np.isfinite(found).all()
+    np.testing.assert_allclose(found, theirs, rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-4)
+
+
+@settings(max_examples=50, deadline=None)
 @given(seed=SEEDS)
 def test_the_entropy_of_gaussians_is_that_of_the_draws(seed: int) -> None:
     """The learner's entropy is the mean of what actors record, negated.

@@ -32,7 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.table:
         kept = files.keep(options.out, GATES)
         curves.keep(options.out, GATES)
-        print(files.table(files.read()))
+        table = files.table(files.read())
+        files.put_between_marks(REPOSITORY / "README.md", table)
+        print(table)
         _tell(f"taken over from {options.out}: {', '.join(kept) or 'nothing'}; the README has the table")
         return 0
     try:
@@ -60,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--table",
         action="store_true",
-        help="train nothing: keep the results in tests/gates and print the README's table",
+        help="train nothing: keep the results in tests/gates, and put the table of them into the README",
     )
     parser.add_argument(
         "--out", type=Path, default=REPOSITORY / "results" / "gates", metavar="DIR", help="where runs and results go"

@@ -93,6 +93,16 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def put_between_marks(document: Path, text: str) -> None:
+    """Puts a table into a document, in place of the one between its marks."""
+    content = document.read_text(encoding="utf-8")
+    before, _, rest = content.partition(BEGIN)
+    _, mark, after = rest.partition(END)
+    if not mark:
+        raise ValueError(f"{document} has no {BEGIN} and {END}")
+    document.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+
+
 def shown(name: str, gate: Gate, results: Results, verdict: Verdict) -> str:
     """Returns what is printed when a gate is over: each run, and the verdict."""
     lines = [f"{name}: {gate.title}: {gate.asks}"]

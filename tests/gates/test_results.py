@@ -11,7 +11,7 @@ from tests.bench.processes import REPOSITORY
 from tests.gates import cli
 from tests.gates.catalog import GATES
 from tests.gates.gate import Arm, Gate, Trained
-from tests.gates.results import BEGIN, END, document, keep, read, shown, table, write
+from tests.gates.results import BEGIN, END, document, keep, put_between_marks, read, shown, table, write
 from tests.gates.rules import reaches
 
 ARM = Arm("ppo", REPOSITORY / "deploy" / "runs" / "cartpole.yaml", "CartPole-v1", 95_000, 475.0)
@@ -37,6 +37,17 @@ def test_results_are_kept_in_short_and_make_the_table(tmp_path: Path) -> None:
     assert table(read(measured)).splitlines()[2] == (
         "| Walking, `ppo` | 475 train in 95,000 | 1 | ppo: 475.5 | 77,000 | 4 |"
     )
+
+
+def test_a_table_takes_the_place_of_the_older_one(tmp_path: Path) -> None:
+    """What stands around the marks stays; a document without marks is an error."""
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    put_between_marks(page, "new")
+    assert page.read_text() == f"before\n{BEGIN}\nnew\n{END}\nafter\n"
+    page.write_text("no marks")
+    with pytest.raises(ValueError, match="has no"):
+        put_between_marks(page, "new")
 
 
 def test_the_readme_has_the_table_of_what_was_measured() -> None:

@@ -47,7 +47,6 @@ class Player:
             teams={index: tuple(sorted(account.teams)) for index, account in session.accounts.items()},
         )
 
-
     def plays(self, behaviors: Iterable[Behavior]) -> bool:
         """Says whether it plays any of these."""
         return any(behavior.index in self.agents for behavior in behaviors)

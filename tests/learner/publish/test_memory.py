@@ -42,7 +42,9 @@ def test_a_memory_behind_any_body_passes_its_check(seen: str) -> None:
     exporter_of(policy(*SEEN[seen])).verify()
 
 
-@pytest.mark.parametrize("action", [ActionSpec(2), ActionSpec(0, (3, 2)), ActionSpec(1, (4,))], ids=["axes", "branches", "both"])
+@pytest.mark.parametrize(
+    "action", [ActionSpec(2), ActionSpec(0, (3, 2)), ActionSpec(1, (4,))], ids=["axes", "branches", "both"]
+)
 def test_step_by_step_it_remembers_as_the_network_does(action: ActionSpec) -> None:
     """Over many steps, with episodes that end and other versions amid them, nothing drifts apart."""
     network = policy(vector(), action=action)

@@ -3,7 +3,7 @@
 | symbol | shape | meaning |
 |---|---|---|
 | B, F, K | | steps in the minibatch, action factors (axes and branches), reward signals |
-| A | [B, 1] | normalized advantage r + gamma * v_{s+1} - V, mean over signals |
+| A | [B, 1] | advantage r + gamma * v_{s+1} - V, mean over signals |
 | v | [B, K] | V-trace targets of the values |
 | log mu | [B, F] or [B, 1] | log-probability recorded by the actor, per factor or of the whole action |
 | rho | as log mu | min(rho_bar, pi / mu) under the present policy, a weight through which nothing is differentiated |

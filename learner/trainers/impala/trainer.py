@@ -25,6 +25,8 @@ class IMPALATrainer(ActorCriticTrainer):
     """
 
     loss: ClassVar[Loss] = staticmethod(impala_loss)
+    # As in the paper: normalized, the noise that is left when all goes well would be blown up, and nothing is clipped here.
+    normalizes_advantages: ClassVar[bool] = False
 
     def __init__(self, context: TrainerContext) -> None:
         hyper = self._own_hyperparameters(context, IMPALAHyperparameters)

@@ -175,7 +175,7 @@ class CheckpointKeeper:
             log.info("resumed_from", behavior=name, checkpoint=self._resume_checkpoint, step=chosen.step)
         elif saved is not None:
             trainer.load_state_dict(saved)
-            trainer.load_experience(self.store.folder.behavior(name))
+            trainer.load_experience(self.store.folder.behavior_place(name))
         else:
             initial = self.store.load_initial(name, trainer.trainer_settings.init_path)
             if initial is not None:

@@ -84,7 +84,11 @@ class RunFolder:
 
     def behavior(self, name: str) -> Path:
         """Returns the folder of a behavior's checkpoints and TensorBoard files; made here."""
-        return _made(self.path / safe_name(name))
+        return _made(self.behavior_place(name))
+
+    def behavior_place(self, name: str) -> Path:
+        """Returns where `behavior` is, whether it is there or not."""
+        return self.path / safe_name(name)
 
     def checkpoint(self, name: str, step: int, suffix: str) -> Path:
         """Returns ``<Behavior>/<Behavior>-<step><suffix>``."""

@@ -16,7 +16,11 @@ from tests.architecture.tree import PACKAGES, ROOT, files, parsed, shown, source
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
-INSTALLED_WITH = {"rollcast": ("unity",), "learner": ("learner", "plots", "wandb"), "actor_client": ("actor", "gym", "unity")}
+INSTALLED_WITH = {
+    "rollcast": ("unity",),
+    "learner": ("learner", "plots", "wandb"),
+    "actor_client": ("actor", "gym", "unity"),
+}
 """The extras that bring what a package may import."""
 
 

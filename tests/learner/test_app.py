@@ -121,11 +121,11 @@ def test_a_taken_port_leaves_the_run_free(tmp_path: Path) -> None:
 
 def test_what_is_not_built_is_refused(tmp_path: Path) -> None:
     """Features that would be ignored are an error before anything is written."""
-    loaded = load(tmp_path, settings={"self_play": {}, "network_settings": {"memory": {}}})
+    loaded = load(tmp_path, settings={"self_play": {}, "trainer_type": "poca"})
     with pytest.raises(UserError, match="not built yet") as caught:
         serve(loaded)
     assert caught.value.exit_code is ExitCode.RUN_FILE
-    assert [line.split(":")[0].rpartition(".")[2] for line in caught.value.details] == ["memory", "self_play"]
+    assert [line.split(":")[0].rpartition(".")[2] for line in caught.value.details] == ["trainer_type", "self_play"]
     assert not (tmp_path / "run").exists()
 
 

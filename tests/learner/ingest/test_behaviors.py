@@ -87,7 +87,6 @@ def test_a_memory_that_no_chunk_holds_is_refused() -> None:
         BehaviorTable(options, Ledger()).declare(make_spec(), 0, 1)
 
 
-
 def test_a_restored_behavior_must_fit_the_present_chunks() -> None:
     """A run file that allows smaller chunks than before the restart refuses steps that no longer fit."""
     before = table()

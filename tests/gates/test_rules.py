@@ -92,7 +92,10 @@ def test_controls_must_fail_to_learn() -> None:
     assert not stays_below("without", 150.0)({"without": [run(1, 60.0, best=150.0)]}).passed
     assert never_above("plain", -200.0)({"plain": [run(1, -200.0)]}).passed
     verdict = never_above("plain", -200.0)({"plain": [run(1, -200.0, best=-199.5)]})
-    assert verdict == Verdict(passed=False, text="plain: best -199.5, must stay at -200: 0.5 over it")
+    assert verdict == Verdict(passed=False, text="plain: best -199.5, 1 of 1 must stay at -200: 0.5 over it")
+    most = never_above("plain", -200.0, needed=2)
+    assert most({"plain": [run(1, -200.0), run(2, -199.5), run(3, -200.0)]}).passed
+    assert not most({"plain": [run(1, -200.0), run(2, -199.5), run(3, -199.5)]}).passed
 
 
 def test_every_seed_beats_its_control() -> None:

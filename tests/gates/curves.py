@@ -12,7 +12,7 @@ CURVES = Path(__file__).with_name("curves")
 """What the README shows."""
 
 WIDTH, HEIGHT = 720, 320
-LEFT, RIGHT, TOP, BOTTOM = 56, 16, 40, 40
+LEFT, RIGHT, TOP, BOTTOM = 56, 36, 40, 40
 COLORS = ("#1f6fb4", "#c4501b", "#3b7d3a", "#7a4f9a")
 TICKS = 5
 

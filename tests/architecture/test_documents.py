@@ -89,21 +89,22 @@ def python_of_the_readme(mark: str) -> str:
     return str(block)
 
 
-def test_the_callback_of_the_readme_keeps_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_callback_of_the_readme_keeps_milestones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The example of an own callback is found by its name, hears what a learner tells, and does what it says."""
-    (tmp_path / "keep_best.py").write_text(python_of_the_readme("class KeepBest"), encoding="utf-8")
+    (tmp_path / "milestones.py").write_text(python_of_the_readme("class Milestones"), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    ((name, callback),) = load_callbacks(["keep_best:KeepBest"])
+    ((name, callback),) = load_callbacks(["milestones:Milestones"])
     runner = CallbackRunner(name, callback)
-    for step, mean_return in ((1, None), (2, 5.0), (3, 4.0)):
+    for step, mean_return in ((1, None), (2, 150.0), (3, 190.0), (4, 310.0)):
         path = tmp_path / f"Walker-{step}.pt"
         path.write_text(str(mean_return))
         runner.tell(PolicyUpdated("Walker", step, step, step, mean_return, 0.0, 0.0))
         runner.tell(CheckpointSaved("Walker", step, path))
         runner.tell(CheckpointSaved("", step, tmp_path / "run_state.pt"))
     runner.end(RunEnded("signal", "", tmp_path), 60.0)
-    assert (tmp_path / "best.pt").read_text() == "5.0"
+    assert (tmp_path / "over-100.pt").read_text() == "150.0"
+    assert (tmp_path / "over-300.pt").read_text() == "310.0"
     assert runner.failures == 0
 
 

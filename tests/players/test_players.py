@@ -36,7 +36,7 @@ def _lines(path: Path) -> list[dict[str, object]]:
 def test_every_task_plays(task: str, tmp_path: Path) -> None:
     """All its behaviors are told once, agents end and begin, and random actions are taken."""
     answering = Answering()
-    decisions = "8000" if task == "everything" else "900"
+    decisions = "8000" if task in {"everything", "scenes"} else "900"
     options = ("--task", task, "--agents", "4", "--decisions", decisions, "--episodes", str(tmp_path / "all"))
     code = _play(answering, *options)
     assert code == 0

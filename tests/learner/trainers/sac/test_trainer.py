@@ -216,10 +216,14 @@ def test_updates_that_are_not_finite_are_undone() -> None:
     trainer.advance()
     assert trainer.version == settled
     assert all(torch.equal(value, before[name]) for name, value in weights(trainer).items())
-    for _ in range(2):
-        bench.put(actor.chunk([20], columns={"reward": poison}))
+
+    def poisoned() -> None:
+        for _ in range(2):  # a turn each at least, more where updates take long
+            bench.put(actor.chunk([20], columns={"reward": poison}))
+            settle(trainer)
+
     with pytest.raises(TrainerFailedError, match=r"3 updates of Continuous in a row.*lower learning_rate"):
-        settle(trainer)
+        poisoned()
     assert bench.ledger.books("Continuous").balanced
     assert all(value.isfinite().all() for value in bench.published.state.values())
 

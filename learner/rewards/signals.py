@@ -97,7 +97,7 @@ def build_signals(
         squash: what actors do to a continuous draw first.
 
     Raises:
-        UserError: one is not built yet, or does not fit the behavior, or there is none.
+        UserError: one does not fit the behavior, or there is none.
     """
     setup = SignalSetup(spec, generator, device, reduce or SingleLearner(), squash)
     signals = [_build(name, signal, setup) for name, signal in settings.active().items()]
@@ -110,7 +110,7 @@ def _build(name: str, settings: RewardSignalSettings, setup: SignalSetup) -> Rew
     """Builds one signal.
 
     Raises:
-        UserError: it is not built yet, or does not fit the behavior.
+        UserError: it does not fit the behavior.
     """
     match settings:
         case ExtrinsicSettings():
@@ -122,9 +122,7 @@ def _build(name: str, settings: RewardSignalSettings, setup: SignalSetup) -> Rew
         case GAILSettings():
             return GAILReward(settings, setup)
         case _:
-            if name not in RewardSignals.model_fields:
-                return _added(name, settings, setup)
-            raise UserError(ExitCode.RUN_FILE, f"reward_signals.{name} is not built yet: remove it from the run file")
+            return _added(name, settings, setup)
 
 
 def _added(name: str, settings: RewardSignalSettings, setup: SignalSetup) -> RewardSignal:

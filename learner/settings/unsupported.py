@@ -6,14 +6,11 @@ from collections.abc import Iterator
 
 from learner.settings.hyperparameters import HYPERPARAMETERS
 from learner.settings.parameters import MAX_FLOAT32, ParameterSettings
-from learner.settings.rewards import RewardSignals
 from learner.settings.run import RunOptions
 from learner.settings.trainer import TrainerSettings
 
 BUILT_TRAINERS = frozenset({"appo", "impala", "ppo", "sac"})
 """Trainer types that can be trained; the others of the run file can be read."""
-
-BUILT_SIGNALS = frozenset({"extrinsic", "curiosity", "rnd", "gail"})
 
 RECURRENT_TRAINERS = frozenset({"appo", "impala", "ppo"})
 """Those whose policies may have a memory."""
@@ -57,9 +54,6 @@ def _of_behavior(path: str, settings: TrainerSettings) -> Iterator[str]:
         )
     if network.tower is not None and settings.trainer_type == "sac":
         yield f"{path}.network_settings.tower: sac's critics have no residual tower, remove it"
-    for signal in settings.reward_signals.active():
-        if signal in RewardSignals.model_fields and signal not in BUILT_SIGNALS:
-            yield f"{path}.reward_signals.{signal}: not built yet, remove it"
     if not settings.reward_signals.active():
         yield f"{path}.reward_signals: there is none, so nothing would be learned; add extrinsic: {{}}"
     if settings.self_play is not None:

@@ -53,17 +53,12 @@ def observation_column(name: str) -> str:
     return f"obs/{name}"
 
 
-def on_policy_columns(spec: BehaviorSpec, *, memory_size: int = 0, memory_stride: int = 0) -> tuple[RingColumn, ...]:
-    """Returns the columns of an on-policy trainer.
-
-    ``reward`` is the agent's own reward plus its group's; ``version`` the policy version that acted; ``memory`` is what
-    the policy remembered before a row, at the first row of each sequence. A column of all rows, most of them zeros, is
-    larger than a list of sequences would be, and moves with its rows wherever they go.
+def step_columns(spec: BehaviorSpec, choices: torch.dtype) -> list[RingColumn]:
+    """Returns the columns of what was seen and done, which every ring has.
 
     Args:
         spec: what the behavior sees and does.
-        memory_size: numbers of memory an agent; 0 = none.
-        memory_stride: rows between two records of memory.
+        choices: type of discrete actions.
     """
     columns = [
         RingColumn(
@@ -78,10 +73,25 @@ def on_policy_columns(spec: BehaviorSpec, *, memory_size: int = 0, memory_stride
     if action.continuous_size:
         columns.append(RingColumn(CONTINUOUS_ACTION, torch.float32, (action.continuous_size,)))
     if action.discrete_branches:
-        # int64, so that the loss can gather with it as it is
-        columns.append(RingColumn(DISCRETE_ACTION, torch.int64, (len(action.discrete_branches),)))
+        columns.append(RingColumn(DISCRETE_ACTION, choices, (len(action.discrete_branches),)))
         columns.append(RingColumn(ACTION_MASK, torch.uint8, (action.mask_size,)))
-    columns.append(RingColumn(LOG_PROB, torch.float32, (action.factors,)))
+    return columns
+
+
+def on_policy_columns(spec: BehaviorSpec, *, memory_size: int = 0, memory_stride: int = 0) -> tuple[RingColumn, ...]:
+    """Returns the columns of an on-policy trainer.
+
+    ``reward`` is the agent's own reward plus its group's; ``version`` the policy version that acted; ``memory`` is what
+    the policy remembered before a row, at the first row of each sequence. A column of all rows, most of them zeros, is
+    larger than a list of sequences would be, and moves with its rows wherever they go.
+
+    Args:
+        spec: what the behavior sees and does.
+        memory_size: numbers of memory an agent; 0 = none.
+        memory_stride: rows between two records of memory.
+    """
+    columns = step_columns(spec, torch.int64)  # so that the loss can gather with choices as they are
+    columns.append(RingColumn(LOG_PROB, torch.float32, (spec.action.factors,)))
     columns.append(RingColumn(REWARD, torch.float32))
     columns.append(RingColumn(VERSION, torch.int64))
     if memory_size:

@@ -19,15 +19,7 @@ from rollcast.specs import BehaviorSpec
 from rollcast.trajectories import Chunk
 from torch import Tensor
 
-from learner.device.columns import (
-    ACTION_MASK,
-    CONTINUOUS_ACTION,
-    DISCRETE_ACTION,
-    REWARD,
-    RingColumn,
-    observation_column,
-    stored_dtype,
-)
+from learner.device.columns import ACTION_MASK, REWARD, RingColumn, step_columns
 from learner.device.layout import ChunkSegments, fill, spans, split
 from learner.device.ring import DeviceRing
 from learner.device.staging import Block, staging_for
@@ -42,21 +34,7 @@ def replay_columns(spec: BehaviorSpec) -> tuple[RingColumn, ...]:
 
     ``terminated`` is 1 where nothing follows a step. A mask also stands in final rows, for what may be done next.
     """
-    columns = [
-        RingColumn(
-            observation_column(observation.name),
-            stored_dtype(observation.dtype),
-            observation.shape,
-            final=f"final_obs/{observation.name}",
-        )
-        for observation in spec.observations
-    ]
-    action = spec.action
-    if action.continuous_size:
-        columns.append(RingColumn(CONTINUOUS_ACTION, torch.float32, (action.continuous_size,)))
-    if action.discrete_branches:
-        columns.append(RingColumn(DISCRETE_ACTION, torch.int32, (len(action.discrete_branches),)))
-        columns.append(RingColumn(ACTION_MASK, torch.uint8, (action.mask_size,)))
+    columns = step_columns(spec, torch.int32)
     columns.append(RingColumn(REWARD, torch.float32))
     columns.append(RingColumn(TERMINATED, torch.uint8))
     return tuple(columns)

@@ -18,6 +18,7 @@ from learner.ingest.ring_size import stored_type
 ACTION_MASK = "action_mask"
 CONTINUOUS_ACTION = "continuous_action"
 DISCRETE_ACTION = "discrete_action"
+TERMINATED = "terminated"
 LOG_PROB = "log_prob"
 MEMORY = "memory"
 REWARD = "reward"

@@ -19,13 +19,12 @@ from rollcast.specs import BehaviorSpec
 from rollcast.trajectories import Chunk
 from torch import Tensor
 
-from learner.device.columns import ACTION_MASK, REWARD, RingColumn, step_columns
+from learner.device.columns import ACTION_MASK, REWARD, TERMINATED, RingColumn, step_columns
 from learner.device.layout import ChunkSegments, fill, spans, split
 from learner.device.ring import DeviceRing
 from learner.device.staging import Block, staging_for
 from learner.ingest.replay_size import ReplaySize
 
-TERMINATED = "terminated"
 _FINAL_MASK = "final_action_mask"
 
 

@@ -8,11 +8,10 @@ from rollcast.specs import BehaviorSpec
 from torch import Tensor
 
 from learner.device.batches import Source
-from learner.device.columns import CONTINUOUS_ACTION, DISCRETE_ACTION, REWARD, observation_column
+from learner.device.columns import CONTINUOUS_ACTION, DISCRETE_ACTION, REWARD, TERMINATED, observation_column
 from learner.networks.distributions import branch_offsets
 from learner.rewards.transitions import Transitions
 
-TERMINATED = "terminated"
 _NEXT = "next/"
 
 
@@ -48,7 +47,7 @@ class TransitionReader:
             [storage[name].index_select(0, rows) for name in self._observations],
             [storage[name].index_select(0, next_rows) for name in self._observations],
             storage[CONTINUOUS_ACTION].index_select(0, rows) if self._has_axes else None,
-            storage[DISCRETE_ACTION].index_select(0, rows) if self._branches else None,
+            storage[DISCRETE_ACTION].index_select(0, rows).long() if self._branches else None,
         )
 
     def sources(

@@ -6,12 +6,13 @@ import torch
 from rollcast.specs import BehaviorSpec
 from torch import Tensor
 
-from learner.device.columns import ACTION_MASK, CONTINUOUS_ACTION, DISCRETE_ACTION, REWARD, observation_column
-from learner.device.replay import TERMINATED, ReplayMemory
+from learner.device.columns import ACTION_MASK, TERMINATED
+from learner.device.replay import ReplayMemory
 from learner.networks.distributions import branch_offsets
 from learner.rewards.signal_set import SignalSet
 from learner.rewards.transitions import Transitions
 from learner.trainers.sac.learner import Batch
+from learner.trainers.transitions import TransitionReader
 
 
 class BatchMaker:
@@ -27,8 +28,7 @@ class BatchMaker:
     def __init__(self, spec: BehaviorSpec, memory: ReplayMemory, signals: SignalSet, device: torch.device) -> None:
         self._memory = memory
         self._signals = signals
-        self._observations = tuple(observation_column(observation.name) for observation in spec.observations)
-        self._axes = spec.action.continuous_size
+        self._reader = TransitionReader(spec, needs_observations=True)
         self._branches = tuple(spec.action.discrete_branches)
         self._offsets = branch_offsets(self._branches, device)
 
@@ -57,11 +57,4 @@ class BatchMaker:
     def transitions(self, rows: Tensor, next_rows: Tensor) -> Transitions:
         """Reads steps at places ``[B]`` int64 and what was seen after them."""
         storage = self._memory.storage
-        return Transitions(
-            storage[REWARD].index_select(0, rows),
-            storage[TERMINATED].index_select(0, rows).double(),
-            [storage[name].index_select(0, rows) for name in self._observations],
-            [storage[name].index_select(0, next_rows) for name in self._observations],
-            storage[CONTINUOUS_ACTION].index_select(0, rows) if self._axes else None,
-            storage[DISCRETE_ACTION].index_select(0, rows).long() if self._branches else None,
-        )
+        return self._reader.at(storage, rows, next_rows, storage[TERMINATED].index_select(0, rows).double())

@@ -13,9 +13,9 @@ from rollcast.enums import SegmentEnd
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from rollcast.trajectories import Chunk
 
-from learner.device.columns import ACTION_MASK, REWARD
+from learner.device.columns import ACTION_MASK, REWARD, TERMINATED
 from learner.device.layout import segments_of
-from learner.device.replay import TERMINATED, ReplayMemory, replay_columns
+from learner.device.replay import ReplayMemory, replay_columns
 from learner.ingest.replay_size import ReplaySize, replay_row_bytes, replay_size
 from tests.learner.device.chunks import SPEC, make_chunk
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from learner.device.columns import DISCRETE_ACTION, REWARD
-from learner.device.replay import TERMINATED, ReplayMemory
+from learner.device.columns import DISCRETE_ACTION, REWARD, TERMINATED
+from learner.device.replay import ReplayMemory
 from learner.device.replay_file import BadReplay, read_replay, write_replay
 from learner.files import WriteFailed
 from learner.ingest.replay_size import replay_row_bytes, replay_size

@@ -4,9 +4,10 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Self
 
 from tests.bench.measurement import MeasurementFailed
@@ -16,13 +17,33 @@ END_SECONDS = 10.0
 """How long a child may take to end in good order before it is killed."""
 _POLL_SECONDS = 0.05
 _LOG_LINES = 12
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Lets a block run whole: an interrupt that arrives meanwhile is delivered at its end. For the main thread."""
+    arrived: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        del frame
+        arrived.append(number)
+
+    handlers = {number: signal.signal(number, note) for number in _INTERRUPTS}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if arrived:
+            signal.raise_signal(arrived[0])
 
 
 class Child:
-    """A process in a process group of its own, with its output in a file.
+    """A process in a process group of its own, with its output in a file: it starts and ends with a `with` block.
 
     A terminal's Ctrl-C does not reach it; `end` does, for it and for everything that it started and that stayed in its
-    group. Use it in a `with` block.
+    group.
 
     Args:
         name: For messages.
@@ -35,25 +56,39 @@ class Child:
         self, name: str, command: Sequence[str | Path], log: Path, environment: Mapping[str, str] | None = None
     ) -> None:
         self.name = name
+        self._command = [str(part) for part in command]
         self._log = log
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("wb") as output:
-            self._process = subprocess.Popen(
-                [str(part) for part in command],
-                cwd=REPOSITORY,
-                env=os.environ | {"PYTHONUNBUFFERED": "1"} | dict(environment or {}),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        self._environment = dict(environment or {})
+        self._started: subprocess.Popen[bytes] | None = None
 
     @property
     def pid(self) -> int:
         """Its id, and that of its group."""
         return self._process.pid
 
+    @property
+    def _process(self) -> subprocess.Popen[bytes]:
+        if self._started is None:
+            raise RuntimeError(f"{self.name} was not started; use it in a with block")
+        return self._started
+
     def __enter__(self) -> Self:
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with self._log.open("wb") as output, interrupts_held():
+                # Without the hold an interrupt could arrive when the process runs and nobody knows it yet.
+                self._started = subprocess.Popen(
+                    self._command,
+                    cwd=REPOSITORY,
+                    env=os.environ | {"PYTHONUNBUFFERED": "1"} | self._environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except BaseException:
+            self.end()
+            raise
         return self
 
     def __exit__(
@@ -112,6 +147,8 @@ class Child:
 
     def end(self) -> None:
         """Ends the whole group, in good order if it can; nothing of it is left afterwards."""
+        if self._started is None:
+            return
         deadline = time.monotonic() + END_SECONDS
         try:
             self._signal(signal.SIGTERM)

@@ -1,9 +1,12 @@
 """Children end with everything that they started."""
 
 import os
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,3 +67,22 @@ def test_children_are_in_no_group_of_the_terminal(tmp_path: Path) -> None:
     """A terminal's Ctrl-C goes to the harness alone, which then ends its children in order."""
     with Child("the thing", [sys.executable, "-c", "import time; time.sleep(600)"], tmp_path / "log") as child:
         assert os.getpgid(child.pid) == child.pid
+
+
+def test_an_interrupt_while_a_child_starts_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the fork and the `with` block nobody would know the process that is to be ended."""
+    started: list[subprocess.Popen[bytes]] = []
+    start = subprocess.Popen
+
+    def interrupted(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        process: subprocess.Popen[bytes] = start(*arguments, **options)
+        started.append(process)
+        signal.raise_signal(signal.SIGINT)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    with pytest.raises(KeyboardInterrupt), Child("the thing", command, tmp_path / "log"):
+        pytest.fail("the block began")
+    (process,) = started
+    assert not is_alive(process.pid)

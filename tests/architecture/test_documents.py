@@ -15,11 +15,12 @@ from actor_client.unity.channels.plugins import load_plugins
 from learner.callbacks.base import CheckpointSaved, PolicyUpdated, RunEnded
 from learner.callbacks.loading import load_callbacks
 from learner.callbacks.runner import CallbackRunner
-from tests.architecture.tree import ROOT
+from tests.architecture.tree import ROOT, own_files, shown
 
-DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+DOCUMENTS = tuple(shown(path) for path in own_files() if path.suffix == ".md")
 LINK = re.compile(r"\]\((?!https?://)([^)#]*)(?:#([^)]*))?\)")
-TARGET = re.compile(r"make ([a-z]+)")
+FENCED = re.compile(r"^```.*?^```", flags=re.MULTILINE | re.DOTALL)
+TARGET = re.compile(r"^(?:PIP_NO_INDEX=1 )?make ([a-z]+)", flags=re.MULTILINE)
 COMMAND = re.compile(r"^rollcast-(learner|actor) ([a-z-]+)(.*)$", flags=re.MULTILINE)
 FLAG = re.compile(r"--[a-z][a-z-]*")
 
@@ -43,7 +44,7 @@ def help_of(command: str, *arguments: str) -> str:
 def test_links_lead_somewhere(name: str) -> None:
     """Every link to a file of the repository has its file, and every link into a document its heading."""
     for target, anchor in LINK.findall(text_of(name)):
-        path = ROOT / target if target else ROOT / name
+        path = (ROOT / name).parent / target if target else ROOT / name
         assert path.exists(), f"{name} links to {target}"
         if anchor:
             headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
@@ -54,8 +55,9 @@ def test_links_lead_somewhere(name: str) -> None:
 def test_make_targets_exist(name: str) -> None:
     """Every `make x` in a code block or in code quotes is a target of the Makefile."""
     makefile = text_of("Makefile")
-    code = re.findall(r"`([^`]+)`", text_of(name)) + re.findall(r"^make .*$", text_of(name), flags=re.MULTILINE)
-    for target in TARGET.findall("\n".join(code)):
+    blocks = FENCED.findall(text_of(name))
+    quotes = re.findall(r"`([^`]+)`", FENCED.sub("", text_of(name)))
+    for target in TARGET.findall("\n".join([*blocks, *quotes])):
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), f"{name} says make {target}"
 
 
@@ -70,9 +72,9 @@ def test_make_help_lists_every_target() -> None:
         )
 
 
-def test_commands_of_the_readme_exist() -> None:
-    """Every command line in the README names a command that exists, with flags that it knows."""
-    lines = COMMAND.findall(text_of("README.md"))
+def test_commands_of_the_documents_exist() -> None:
+    """Every command line in a document names a command that exists, with flags that it knows."""
+    lines = [line for name in DOCUMENTS for line in COMMAND.findall(text_of(name))]
     assert {("learner", "serve"), ("actor", "gym")} <= {(command, verb) for command, verb, _ in lines}
     helps: dict[tuple[str, str], str] = {}
     for command, verb, rest in lines:
@@ -82,16 +84,16 @@ def test_commands_of_the_readme_exist() -> None:
             assert re.search(rf"{flag}\b", helps[command, verb]), f"rollcast-{command} {verb} does not know {flag}"
 
 
-def python_of_the_readme(mark: str) -> str:
+def python_of_the_documents(mark: str) -> str:
     """Returns the one block of Python that contains a text."""
-    blocks = re.findall(r"```python\n(.*?)```", text_of("README.md"), flags=re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", "\n".join(map(text_of, DOCUMENTS)), flags=re.DOTALL)
     (block,) = (block for block in blocks if mark in block)
     return str(block)
 
 
-def test_the_callback_of_the_readme_keeps_milestones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_callback_of_its_page_keeps_milestones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The example of an own callback is found by its name, hears what a learner tells, and does what it says."""
-    (tmp_path / "milestones.py").write_text(python_of_the_readme("class Milestones"), encoding="utf-8")
+    (tmp_path / "milestones.py").write_text(python_of_the_documents("class Milestones"), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     ((name, callback),) = load_callbacks(["milestones:Milestones"])
@@ -108,11 +110,11 @@ def test_the_callback_of_the_readme_keeps_milestones(tmp_path: Path, monkeypatch
     assert runner.failures == 0
 
 
-def test_the_side_channel_of_the_readme_talks(
+def test_the_side_channel_of_its_page_talks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The example of an own side channel is found by its name, greets a player, and hears it."""
-    (tmp_path / "chat.py").write_text(python_of_the_readme("class Chat"), encoding="utf-8")
+    (tmp_path / "chat.py").write_text(python_of_the_documents("class Chat"), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     (plugin,) = load_plugins(["chat:Chat"])
@@ -126,7 +128,7 @@ def test_the_side_channel_of_the_readme_talks(
 
 def test_the_corridor_of_the_readme_is_an_environment(tmp_path: Path) -> None:
     """The example of an own environment runs as it is printed, and its goal can be reached."""
-    (tmp_path / "corridor.py").write_text(python_of_the_readme("class Corridor"), encoding="utf-8")
+    (tmp_path / "corridor.py").write_text(python_of_the_documents("class Corridor"), encoding="utf-8")
     program = (
         "import corridor\nenv = corridor.Corridor()\nenv.reset(seed=1)\n"
         "ends = [env.step(1)[2] for _ in range(10)]\nassert ends == [False] * 9 + [True], ends\n"
@@ -137,9 +139,11 @@ def test_the_corridor_of_the_readme_is_an_environment(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("source", ["README.md", "deploy/runs"])
+@pytest.mark.parametrize(
+    "source", ["README.md", "learner/evaluation/README.md", "learner/lockstep/README.md", "deploy/runs"]
+)
 def test_run_files_are_valid(source: str, tmp_path: Path) -> None:
-    """Every run file of the README and every example in deploy/runs passes `check-config`, without a warning."""
+    """Every run file of the README and of these pages and every example in deploy/runs passes `check-config`, without a warning."""
     if source.endswith(".md"):
         blocks = re.findall(r"```yaml\n(.*?)```", text_of(source), flags=re.DOTALL)
         assert blocks

@@ -96,17 +96,21 @@ class OnPolicyHyperparameters(ActorCriticHyperparameters):
     )
 
 
-class PPOHyperparameters(OnPolicyHyperparameters):
-    """PPO (Schulman et al. 2017, arXiv:1707.06347)."""
+class SharedCriticHyperparameters(ActorCriticHyperparameters):
+    """What the trainers have whose critic may be a head on the policy's body."""
 
     shared_critic: bool = Field(default=False, description="one body for policy and values")
+
+
+class PPOHyperparameters(SharedCriticHyperparameters, OnPolicyHyperparameters):
+    """PPO (Schulman et al. 2017, arXiv:1707.06347)."""
 
 
 class POCAHyperparameters(OnPolicyHyperparameters):
     """MA-POCA (Cohen et al. 2022, arXiv:2111.05992); its critic sees the whole group and shares nothing."""
 
 
-class VTraceHyperparameters(ActorCriticHyperparameters):
+class VTraceHyperparameters(SharedCriticHyperparameters):
     """What ``appo`` and ``impala`` share: trainers whose experience may be many versions old."""
 
     ratio: Literal["per_action", "joint"] = Field(
@@ -114,7 +118,6 @@ class VTraceHyperparameters(ActorCriticHyperparameters):
     )
     rho_bar: PositiveReal = Field(default=1.0, description="largest ratio in the temporal differences of V-trace")
     c_bar: PositiveReal = Field(default=1.0, description="largest ratio in the traces of V-trace; at most rho_bar")
-    shared_critic: bool = Field(default=False, description="one body for policy and values")
 
     @model_validator(mode="after")
     def _traces_are_truncated_first(self) -> Self:

@@ -27,7 +27,7 @@ from learner.rewards.episodes import EpisodeRewards
 from learner.rewards.extrinsic import EXTRINSIC
 from learner.rewards.signal_set import SignalSet
 from learner.rewards.signals import build_signals
-from learner.settings.hyperparameters import ActorCriticHyperparameters
+from learner.settings.hyperparameters import ActorCriticHyperparameters, SharedCriticHyperparameters
 from learner.trainers.actor_critic.agreement import Agreement, compare
 from learner.trainers.actor_critic.epochs import EpochSums, run_epochs
 from learner.trainers.actor_critic.experience import Experience, ExperienceMaker, Recorded, TargetRule
@@ -82,7 +82,8 @@ class ActorCriticTrainer(OnPolicyTrainer):
     @property
     def shares_critic(self) -> bool:
         """Whether the critic is a head on the policy's body."""
-        return False
+        hyper = self.hyperparameters
+        return isinstance(hyper, SharedCriticHyperparameters) and hyper.shared_critic
 
     @abstractmethod
     def target_rule(self) -> TargetRule:

@@ -32,14 +32,8 @@ class APPOTrainer(ActorCriticTrainer):
     def __init__(self, context: TrainerContext) -> None:
         hyper = self._own_hyperparameters(context, APPOHyperparameters)
         self._targets = VTraceTargets(hyper.lambd, hyper.rho_bar, hyper.c_bar)
-        self._shares_critic = hyper.shared_critic
         super().__init__(context)
         self._epsilon = ScheduledValue(hyper.epsilon_schedule, hyper.epsilon, EPSILON_FLOOR, self.get_max_steps)
-
-    @property
-    def shares_critic(self) -> bool:
-        """Whether the critic is a head on the policy's body."""
-        return self._shares_critic
 
     def target_rule(self) -> TargetRule:
         """Returns how advantages and returns are made."""

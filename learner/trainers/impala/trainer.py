@@ -31,13 +31,7 @@ class IMPALATrainer(ActorCriticTrainer):
     def __init__(self, context: TrainerContext) -> None:
         hyper = self._own_hyperparameters(context, IMPALAHyperparameters)
         self._targets = VTraceTargets(hyper.lambd, hyper.rho_bar, hyper.c_bar)
-        self._shares_critic = hyper.shared_critic
         super().__init__(context)
-
-    @property
-    def shares_critic(self) -> bool:
-        """Whether the critic is a head on the policy's body."""
-        return self._shares_critic
 
     def target_rule(self) -> TargetRule:
         """Returns how advantages and returns are made."""

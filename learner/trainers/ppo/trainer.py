@@ -29,14 +29,8 @@ class PPOTrainer(ActorCriticTrainer):
     def __init__(self, context: TrainerContext) -> None:
         hyper = self._own_hyperparameters(context, PPOHyperparameters)
         self._lambd = hyper.lambd
-        self._shares_critic = hyper.shared_critic
         super().__init__(context)
         self._epsilon = ScheduledValue(hyper.epsilon_schedule, hyper.epsilon, EPSILON_FLOOR, self.get_max_steps)
-
-    @property
-    def shares_critic(self) -> bool:
-        """Whether the critic is a head on the policy's body."""
-        return self._shares_critic
 
     def target_rule(self) -> TargetRule:
         """Returns how advantages and returns are made."""

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from rollcast.specs import BehaviorSpec
 
 from learner.trainers.actor_critic.trainer import ActorCriticTrainer
+from learner.trainers.appo.trainer import APPOTrainer
+from learner.trainers.impala.trainer import IMPALATrainer
 from learner.trainers.ppo.trainer import PPOTrainer
 from tests.learner.trainers.in_process import Bench, make_bench
 from tests.learner.trainers.synthetic import CONTINUOUS, SyntheticActor
 
 Kind = TypeVar("Kind", bound=ActorCriticTrainer)
+KINDS: Mapping[str, type[ActorCriticTrainer]] = MappingProxyType(
+    {"ppo": PPOTrainer, "appo": APPOTrainer, "impala": IMPALATrainer}
+)
+"""The trainers of this family, by the names that run files give them."""
 
 
 def make(

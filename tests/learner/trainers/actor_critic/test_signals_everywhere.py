@@ -12,15 +12,12 @@ from rollcast.specs import BehaviorSpec
 
 from learner.rewards.learned import LearnedReward
 from learner.trainers.actor_critic.trainer import ActorCriticTrainer
-from learner.trainers.appo.trainer import APPOTrainer
-from learner.trainers.impala.trainer import IMPALATrainer
 from learner.trainers.ppo.trainer import PPOTrainer
 from tests.learner.trainers.in_process import Bench, make_bench
 from tests.learner.trainers.recurrent import CUT, TERMINATED, RecurrentActor, recurrent_settings
-from tests.learner.trainers.started import feed, make_kind
+from tests.learner.trainers.started import KINDS, feed, make_kind
 from tests.learner.trainers.synthetic import CONTINUOUS, HYBRID, SyntheticActor
 
-KINDS: Mapping[str, type[ActorCriticTrainer]] = {"ppo": PPOTrainer, "appo": APPOTrainer, "impala": IMPALATrainer}
 SMALL: Mapping[str, Any] = {"network_settings": {"hidden_units": 8, "normalize": True}}
 SIGNALS: Mapping[str, Any] = {"extrinsic": {}, "curiosity": {"strength": 0.3, **SMALL}, "rnd": {"gamma": 0.9, **SMALL}}
 LOSSES = ("Curiosity Forward Loss", "Curiosity Inverse Loss", "RND Loss", "Policy Loss", "Value Loss")

@@ -4,14 +4,10 @@ Only the records travel: no step of an evaluation is recorded, so it is in nobod
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Final
 
-import numpy as np
 import structlog
-from numpy.typing import NDArray
-from rollcast.enums import Purpose, SegmentEnd
 from rollcast.specs import BehaviorSpec
 
 from actor_client.notices import Notices
@@ -19,8 +15,8 @@ from actor_client.policy.actions import ActingPolicy
 from actor_client.policy.noise import Noise
 from actor_client.rollout.chunks import ChunkBuilder
 from actor_client.rollout.duty import Duty
-from actor_client.rollout.episodes import MAX_INFO_COLUMNS
 from actor_client.rollout.link import BehaviorLink
+from actor_client.rollout.records import EpisodeRecord, PlayedEpisodes
 
 WAIT_SECONDS: Final = 0.5
 """Records wait no longer for company."""
@@ -29,89 +25,7 @@ MOST_WAITING: Final = 256
 OTHER_STREAM: Final = 2**32
 """Added to numbers that seeds are made of: an evaluation has random numbers of its own, the same in each."""
 
-_LARGEST: Final = float(np.finfo(np.float32).max)
-_COLUMNS: Final = (
-    *(("agent", np.uint64), ("env", np.uint32), ("episode", np.uint64), ("return", np.float32)),
-    *(("group_return", np.float32), ("length", np.uint32), ("end", np.uint8), ("last_reward", np.float32)),
-    *(("last_group_reward", np.float32), ("first_version", np.uint64), ("last_version", np.uint64)),
-    *(("settings_revision", np.uint64), ("seed", np.uint64)),
-)
-"""Names and types as trajectory.proto has them, in the order of `PlayedEpisode`."""
-_COLUMN_BYTES: Final = sum(np.dtype(kind).itemsize for _, kind in _COLUMNS) + 8 + 1
-
 _log = structlog.get_logger(__name__)
-
-
-class PlayedEpisode(NamedTuple):
-    """What one episode came to; `infos` are numbers that the environment reported at its end."""
-
-    agent: int
-    env: int
-    episode: int
-    total: float
-    group_total: float
-    length: int
-    end: SegmentEnd
-    last_reward: float
-    last_group_reward: float
-    first_version: int
-    last_version: int
-    settings_revision: int
-    seed: int
-    infos: Mapping[str, float]
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether the learner can take it."""
-        return abs(self.total) <= _LARGEST and abs(self.group_total) <= _LARGEST and abs(self.last_reward) <= _LARGEST
-
-
-@dataclass(frozen=True, slots=True)
-class PlayedEpisodes:
-    """Records for `ChunkBuilder`, at least one.
-
-    Attributes:
-        episodes: The records.
-        assignment: That asked for them.
-        grouped: Whether the behavior has groups.
-    """
-
-    episodes: Sequence[PlayedEpisode]
-    assignment: int
-    grouped: bool
-
-    def __len__(self) -> int:
-        return len(self.episodes)
-
-    @property
-    def info_names(self) -> list[str]:
-        """Names of the numbers that become columns."""
-        return sorted({name for episode in self.episodes for name in episode.infos})[:MAX_INFO_COLUMNS]
-
-    @property
-    def column_bytes(self) -> int:
-        """Of the columns that every record has, one row."""
-        return _COLUMN_BYTES
-
-    def part(self, rows: slice) -> "PlayedEpisodes":
-        """Returns some of the records."""
-        return PlayedEpisodes(self.episodes[rows], self.assignment, self.grouped)
-
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """Returns the EPISODE columns."""
-        values = zip(*(episode[:-1] for episode in self.episodes), strict=True)
-        columns: dict[str, NDArray[Any]] = {
-            f"episode/{name}": np.array(row, kind) for (name, kind), row in zip(_COLUMNS, values, strict=True)
-        }
-        if not (self.grouped or columns["episode/group_return"].any()):
-            del columns["episode/group_return"], columns["episode/last_group_reward"]
-        columns["episode/assignment"] = np.full(len(self), self.assignment, np.uint64)
-        columns["episode/purpose"] = np.full(len(self), Purpose.EVALUATE, np.uint8)
-        with np.errstate(over="ignore"):  # beyond float32 is infinite, and infos may be that
-            for name in self.info_names:
-                numbers = [episode.infos.get(name, np.nan) for episode in self.episodes]
-                columns[f"info/{name}"] = np.array(numbers, np.float32)
-        return columns
 
 
 class Quota:
@@ -168,10 +82,10 @@ class EpisodeSender:
         self._link = link
         self._assignment = assignment
         self._clock = clock
-        self._waiting: list[PlayedEpisode] = []
+        self._waiting: list[EpisodeRecord] = []
         self._since_seconds = 0.0
 
-    def add(self, episode: PlayedEpisode) -> None:
+    def add(self, episode: EpisodeRecord) -> None:
         """Takes over a record."""
         if not self._waiting:
             self._since_seconds = self._clock()

@@ -12,8 +12,9 @@ from actor_client.policy.actions import ActingPolicy, Actions, FloatArray
 from actor_client.policy.memory import began
 from actor_client.policy.noise import Noise
 from actor_client.rollout.duty import Duty
-from actor_client.rollout.evaluation import EpisodeSender, Examinee, PlayedEpisode, Quota, UnusableEpisodes
+from actor_client.rollout.evaluation import EpisodeSender, Examinee, Quota, UnusableEpisodes
 from actor_client.rollout.link import BehaviorLink
+from actor_client.rollout.records import EpisodeRecord
 
 
 class BatchExaminer:
@@ -138,7 +139,7 @@ class BatchExaminer:
         self._first_versions[env] = 0 if self.policy is None else self.policy.version
 
     def _end(self, env: int, result: StepResult, place: int, version: int) -> None:
-        episode = PlayedEpisode(
+        episode = EpisodeRecord(
             agent=env,
             env=env,
             episode=int(self._numbers[env]),

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
 from rollcast.enums import GroupEnd, SegmentEnd
 
 from actor_client.rollout.agents.closed import ClosedSegment
-from actor_client.rollout.agents.records import EpisodeRecord
+from actor_client.rollout.records import EpisodeRecord
 
-_LARGEST: Final = float(np.finfo(np.float32).max)
 _ID_BITS: Final = 32
 _ID_MASK: Final = 2**32 - 1
 
@@ -197,15 +195,14 @@ class Agent:
 
     def record(self, end: SegmentEnd) -> EpisodeRecord | None:
         """Returns what the episode came to; None if that is not known, or beyond what the learner takes."""
-        total, group_total = self._total, self._group_total
-        if self.unusable or not (abs(total) <= _LARGEST and abs(group_total) <= _LARGEST):
+        if self.unusable:
             return None
-        return EpisodeRecord(
+        record = EpisodeRecord(
             self._number,
             self.env,
             self._episode,
-            total,
-            group_total,
+            self._total,
+            self._group_total,
             self.steps,
             end,
             self._last_reward,
@@ -214,3 +211,4 @@ class Agent:
             self.version,
             self._settings_revision,
         )
+        return record if record.is_finite else None

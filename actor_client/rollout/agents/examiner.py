@@ -13,8 +13,9 @@ from actor_client.policy.actions import ActingPolicy, Actions
 from actor_client.rollout.agents.agent import unique_number
 from actor_client.rollout.agents.batches import AgentBatch, AskingAgents, EndedAgents
 from actor_client.rollout.duty import Duty
-from actor_client.rollout.evaluation import EpisodeSender, Examinee, PlayedEpisode, Quota, UnusableEpisodes
+from actor_client.rollout.evaluation import EpisodeSender, Examinee, Quota, UnusableEpisodes
 from actor_client.rollout.link import BehaviorLink
+from actor_client.rollout.records import EpisodeRecord
 
 Index = NDArray[np.int64]
 
@@ -209,7 +210,7 @@ class AgentExaminer:
         policy = self.policy
         if not player.counts or policy is None:
             return
-        episode = PlayedEpisode(
+        episode = EpisodeRecord(
             agent=unique_number(env, identity),
             env=env,
             episode=player.episode,
@@ -222,8 +223,6 @@ class AgentExaminer:
             first_version=player.first_version or policy.version,
             last_version=policy.version,
             settings_revision=player.revision,
-            seed=0,
-            infos={},
         )
         if player.steps and player.is_usable and episode.is_finite:
             self._quota.end()

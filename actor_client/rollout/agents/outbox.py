@@ -8,10 +8,10 @@ from rollcast.specs import BehaviorSpec
 
 from actor_client.rollout.agents.closed import ClosedSegment, join
 from actor_client.rollout.agents.pool import RowPool
-from actor_client.rollout.agents.records import AgentEpisodes, EpisodeRecord
 from actor_client.rollout.agents.statistics import WaitingStats
 from actor_client.rollout.chunks import OTHER_COLUMNS, SEGMENT_COLUMN_BYTES, ChunkBuilder
 from actor_client.rollout.link import BehaviorLink
+from actor_client.rollout.records import AgentEpisodes, EpisodeRecord
 
 MAX_STATS_AGE_SECONDS: Final = 1.0
 """Statistics wait no longer for a chunk that takes them along."""

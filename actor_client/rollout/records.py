@@ -1,0 +1,165 @@
+"""Records of finished episodes, one at a time: of agents that come and go, and of those that an evaluation is made of."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from rollcast.enums import Purpose, SegmentEnd
+
+from actor_client.rollout.episodes import MAX_INFO_COLUMNS
+
+_LARGEST: Final = float(np.finfo(np.float32).max)
+_COLUMNS: Final = (
+    ("agent", np.uint64),
+    ("env", np.uint32),
+    ("episode", np.uint64),
+    ("return", np.float32),
+    ("group_return", np.float32),
+    ("length", np.uint32),
+    ("end", np.uint8),
+    ("last_reward", np.float32),
+    ("last_group_reward", np.float32),
+    ("first_version", np.uint64),
+    ("last_version", np.uint64),
+    ("settings_revision", np.uint64),
+)
+"""Names and types as trajectory.proto has them, in the order of `EpisodeRecord`."""
+_COLUMN_BYTES: Final = sum(np.dtype(kind).itemsize for _, kind in _COLUMNS)
+_PLAYED_BYTES: Final = _COLUMN_BYTES + 8 + 8 + 1
+"""With seed, assignment and purpose."""
+_OF_GROUPS: Final = ("group_return", "last_group_reward")
+_NO_INFOS: Final[Mapping[str, float]] = MappingProxyType({})
+
+
+class EpisodeRecord(NamedTuple):
+    """What one episode came to.
+
+    Attributes:
+        agent: Number of the agent.
+        env: Number of the environment.
+        episode: Number of the episode, unique in the session.
+        total: Sum of the agent's own rewards.
+        group_total: Sum of its group's rewards.
+        length: Steps.
+        end: TERMINATED or TRUNCATED.
+        last_reward: Own reward of the last step.
+        last_group_reward: Group's reward of the last step.
+        first_version: Version that chose the first action.
+        last_version: Version that chose the last one.
+        settings_revision: Of the environment's settings when the episode began.
+        seed: That the environment began with; 0 if it is not known.
+        infos: Numbers that the environment reported at the end.
+    """
+
+    agent: int
+    env: int
+    episode: int
+    total: float
+    group_total: float
+    length: int
+    end: SegmentEnd
+    last_reward: float
+    last_group_reward: float
+    first_version: int
+    last_version: int
+    settings_revision: int
+    seed: int = 0
+    infos: Mapping[str, float] = _NO_INFOS
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the learner can take it."""
+        return abs(self.total) <= _LARGEST and abs(self.group_total) <= _LARGEST and abs(self.last_reward) <= _LARGEST
+
+
+@dataclass(frozen=True, slots=True)
+class AgentEpisodes:
+    """Records of training, for `ChunkBuilder`.
+
+    Attributes:
+        records: At least one.
+        grouped: Whether the behavior has groups; else columns about them are left out where they are all 0.
+    """
+
+    records: Sequence[EpisodeRecord]
+    grouped: bool
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @property
+    def info_names(self) -> list[str]:
+        """None: numbers of such simulators travel as statistics."""
+        return []
+
+    @property
+    def column_bytes(self) -> int:
+        """Of all columns, one row."""
+        return _COLUMN_BYTES
+
+    def part(self, rows: slice) -> "AgentEpisodes":
+        """Returns some of the records."""
+        return AgentEpisodes(self.records[rows], self.grouped)
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Returns the EPISODE columns."""
+        return _columns(self.records, grouped=self.grouped)
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedEpisodes:
+    """Records of an evaluation, for `ChunkBuilder`.
+
+    Attributes:
+        records: At least one.
+        assignment: That asked for them.
+        grouped: Whether the behavior has groups; else columns about them are left out where they are all 0.
+    """
+
+    records: Sequence[EpisodeRecord]
+    assignment: int
+    grouped: bool
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @property
+    def info_names(self) -> list[str]:
+        """Names of the numbers that become columns."""
+        return sorted({name for record in self.records for name in record.infos})[:MAX_INFO_COLUMNS]
+
+    @property
+    def column_bytes(self) -> int:
+        """Of the columns that every record has, one row."""
+        return _PLAYED_BYTES
+
+    def part(self, rows: slice) -> "PlayedEpisodes":
+        """Returns some of the records."""
+        return PlayedEpisodes(self.records[rows], self.assignment, self.grouped)
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Returns the EPISODE columns."""
+        columns = _columns(self.records, grouped=self.grouped)
+        columns["episode/seed"] = np.array([record.seed for record in self.records], np.uint64)
+        columns["episode/assignment"] = np.full(len(self), self.assignment, np.uint64)
+        columns["episode/purpose"] = np.full(len(self), Purpose.EVALUATE, np.uint8)
+        with np.errstate(over="ignore"):  # beyond float32 is infinite, and infos may be that
+            for name in self.info_names:
+                numbers = [record.infos.get(name, np.nan) for record in self.records]
+                columns[f"info/{name}"] = np.array(numbers, np.float32)
+        return columns
+
+
+def _columns(records: Sequence[EpisodeRecord], *, grouped: bool) -> dict[str, NDArray[Any]]:
+    """Returns the EPISODE columns that all such records have."""
+    values = zip(*(record[: len(_COLUMNS)] for record in records), strict=True)
+    columns: dict[str, NDArray[Any]] = {
+        f"episode/{name}": np.array(row, kind) for (name, kind), row in zip(_COLUMNS, values, strict=True)
+    }
+    if not (grouped or any(columns[f"episode/{name}"].any() for name in _OF_GROUPS)):
+        for name in _OF_GROUPS:
+            del columns[f"episode/{name}"]
+    return columns

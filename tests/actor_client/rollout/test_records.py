@@ -1,0 +1,68 @@
+"""Records of finished episodes: one kind, whoever played, and the columns that training and evaluations make of it."""
+
+import numpy as np
+import pytest
+from rollcast.enums import Purpose, SegmentEnd
+
+from actor_client.rollout.records import AgentEpisodes, EpisodeRecord, PlayedEpisodes
+
+RECORD = EpisodeRecord(
+    agent=2**33 + 5,
+    env=2,
+    episode=9,
+    total=4.5,
+    group_total=0.0,
+    length=3,
+    end=SegmentEnd.TRUNCATED,
+    last_reward=0.5,
+    last_group_reward=0.0,
+    first_version=6,
+    last_version=7,
+    settings_revision=1,
+)
+BEYOND = 1e39
+
+
+def test_an_evaluation_tells_more_of_the_same_record() -> None:
+    """What training sends stands in an evaluation too; seed, assignment, purpose and the environment's numbers join it."""
+    other = RECORD._replace(episode=10, seed=2**40, infos={"wins": 1.0})
+    trained = AgentEpisodes([RECORD, other], grouped=False)
+    played = PlayedEpisodes([RECORD, other], assignment=12, grouped=False)
+    columns, more = trained.columns(), played.columns()
+    for name, values in columns.items():
+        assert values.dtype == more[name].dtype
+        assert values.tolist() == more[name].tolist()
+    assert columns["episode/agent"].tolist() == [2**33 + 5] * 2
+    assert {name: more[name].tolist() for name in more.keys() - columns.keys() - {"info/wins"}} == {
+        "episode/seed": [0, 2**40],
+        "episode/assignment": [12, 12],
+        "episode/purpose": [Purpose.EVALUATE] * 2,
+    }
+    assert np.array_equal(more["info/wins"], np.array([np.nan, 1.0], np.float32), equal_nan=True)
+    assert trained.info_names == []
+    assert played.info_names == ["wins"]
+
+
+def test_a_row_is_as_long_as_it_says() -> None:
+    """What a chunk's room is reckoned with is what a row of all columns takes, the environment's numbers apart."""
+    for table in (AgentEpisodes([RECORD], grouped=True), PlayedEpisodes([RECORD], assignment=1, grouped=True)):
+        assert table.column_bytes == sum(values.nbytes for values in table.columns().values())
+
+
+@pytest.mark.parametrize("record", [RECORD._replace(group_total=1.0), RECORD._replace(last_group_reward=-1.0)])
+def test_columns_of_groups_stand_where_groups_are(record: EpisodeRecord) -> None:
+    """They are left out of a behavior without groups, unless there is something in them after all."""
+    names = {"episode/group_return", "episode/last_group_reward"}
+    assert not names & AgentEpisodes([RECORD], grouped=False).columns().keys()
+    assert names <= AgentEpisodes([RECORD], grouped=True).columns().keys()
+    assert names <= AgentEpisodes([record], grouped=False).columns().keys()
+
+
+def test_a_return_that_no_column_can_hold_is_known() -> None:
+    """Beyond float32, infinite and NaN are not finite; the largest float32 is."""
+    assert RECORD.is_finite
+    assert RECORD._replace(total=float(np.finfo(np.float32).max)).is_finite
+    for value in (BEYOND, -BEYOND, float("inf"), float("nan")):
+        assert not RECORD._replace(total=value).is_finite
+        assert not RECORD._replace(group_total=value).is_finite
+        assert not RECORD._replace(last_reward=value).is_finite

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+import torch
 from rollcast.specs import BehaviorSpec
 
 from learner.trainers.actor_critic.trainer import ActorCriticTrainer
@@ -59,3 +61,26 @@ def feed(bench: Bench, actor: SyntheticActor, updates: int, trainer: ActorCritic
     while trainer.version < end:
         bench.put(actor.chunk([10, 7, 3]))
         trainer.advance()
+
+
+def uninterrupted_and_resumed(**changes: Any) -> list[PPOTrainer]:
+    """Two trainers after five updates of equal experience; two updates of the second's were another trainer's.
+
+    That one was saved to a file and loaded by one that had other random numbers.
+    """
+    trainers = []
+    for interrupted in (False, True):
+        bench, trainer = make(**changes)
+        actor = SyntheticActor(bench)
+        for update in range(5):
+            if interrupted and update == 2:
+                file = io.BytesIO()
+                torch.save(trainer.state_dict(), file)
+                file.seek(0)
+                trainer = PPOTrainer(bench.context(seed=99))
+                trainer.load_state_dict(torch.load(file, weights_only=True))
+                trainer.start()
+            bench.put(actor.chunk([20, 20, 20, 10]))
+            trainer.advance()
+        trainers.append(trainer)
+    return trainers

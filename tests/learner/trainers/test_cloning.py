@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from pathlib import Path
 from typing import Any
@@ -21,12 +20,11 @@ from learner.networks.squashed import SquashedPolicyNetwork
 from learner.rewards.transitions import Transitions
 from learner.settings.network import NetworkSettings
 from learner.trainers.cloning import LEAST_LOG_STD, STATISTIC, BehavioralCloning, build_cloning, cloning_loss
-from learner.trainers.ppo.trainer import PPOTrainer
 from learner.trainers.sac.trainer import SACTrainer
 from tests.learner.networks.specs import behavior, vector
 from tests.learner.rewards.recorded import demonstrate
 from tests.learner.trainers.in_process import make_bench
-from tests.learner.trainers.started import feed, make
+from tests.learner.trainers.started import feed, make, uninterrupted_and_resumed
 from tests.learner.trainers.synthetic import BRANCHES, CONTINUOUS, HYBRID, SyntheticActor
 
 STEPS = 64
@@ -177,25 +175,13 @@ def test_a_trainer_that_imitates(tmp_path: Path, spec: BehaviorSpec) -> None:
 
 
 def test_a_resumed_trainer_imitates_on(tmp_path: Path) -> None:
-    """Four updates equal two, a save to a file, a new trainer, and two more, to the last bit."""
+    """Five updates equal two, a save to a file, a new trainer, and three more, to the last bit."""
     file = demonstrate(tmp_path / "x.demo", CONTINUOUS, [40])
-    results = []
-    for interrupted in (False, True):
-        bench, trainer = make(behavioral_cloning={"demo_path": str(file)})
-        actor = SyntheticActor(bench)
-        feed(bench, actor, 2, trainer)
-        if interrupted:
-            saved = io.BytesIO()
-            torch.save(trainer.state_dict(), saved)
-            saved.seek(0)
-            trainer = PPOTrainer(bench.context(seed=99))
-            trainer.load_state_dict(torch.load(saved, weights_only=True))
-            trainer.start()
-        feed(bench, actor, 2, trainer)
-        assert trainer.cloning is not None
-        results.append((trainer.policy.state_dict(), steps_taken(trainer.cloning)))
-    (first, steps), (second, others) = results
-    assert steps == others > 0
+    trainers = uninterrupted_and_resumed(behavioral_cloning={"demo_path": str(file)})
+    first, second = (trainer.policy.state_dict() for trainer in trainers)
+    steps = {steps_taken(trainer.cloning) for trainer in trainers if trainer.cloning is not None}
+    assert len(steps) == 1
+    assert min(steps) > 0
     assert all(torch.equal(value, second[name]) for name, value in first.items())
 
 

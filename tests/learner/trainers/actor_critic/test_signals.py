@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +17,7 @@ from learner.exits import UserError
 from learner.trainers.ppo.trainer import PPOTrainer
 from tests.learner.networks.specs import behavior, entities, goal, vector
 from tests.learner.trainers.in_process import CARTPOLE, Bench, make_bench
-from tests.learner.trainers.started import feed, make
+from tests.learner.trainers.started import feed, make, uninterrupted_and_resumed
 from tests.learner.trainers.synthetic import BRANCHES, CONTINUOUS, HYBRID, SyntheticActor
 
 SMALL: Mapping[str, Any] = {"network_settings": {"hidden_units": 8, "normalize": True}}
@@ -121,25 +120,9 @@ def test_advantages_of_all_streams_are_averaged() -> None:
 
 def test_interrupted_training_equals_uninterrupted_training() -> None:
     """Five updates equal two, a save to a file, a new trainer, and three more, to the last bit, signals included."""
-    results = []
-    for interrupted in (False, True):
-        bench, trainer = make(reward_signals=SIGNALS)
-        actor = SyntheticActor(bench)
-        for _ in range(2):
-            bench.put(actor.chunk([20, 20, 20, 10]))
-            trainer.advance()
-        if interrupted:
-            file = io.BytesIO()
-            torch.save(trainer.state_dict(), file)
-            file.seek(0)
-            trainer = PPOTrainer(bench.context(seed=99))
-            trainer.load_state_dict(torch.load(file, weights_only=True))
-            trainer.start()
-        for _ in range(3):
-            bench.put(actor.chunk([20, 20, 20, 10]))
-            trainer.advance()
-        results.append(state_tensors(trainer.state_dict()))
-    first, second = results
+    first, second = (
+        state_tensors(trainer.state_dict()) for trainer in uninterrupted_and_resumed(reward_signals=SIGNALS)
+    )
     assert first.keys() == second.keys()
     assert [name for name, value in first.items() if not torch.equal(value, second[name])] == []
 

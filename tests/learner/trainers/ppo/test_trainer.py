@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from learner.trainers.actor_critic.epochs import EpochSums, run_epochs
 from learner.trainers.errors import TrainerFailedError
 from learner.trainers.ppo.trainer import PPOTrainer
 from tests.learner.trainers.in_process import CARTPOLE, Published
-from tests.learner.trainers.started import feed, make
+from tests.learner.trainers.started import feed, make, uninterrupted_and_resumed
 from tests.learner.trainers.synthetic import BRANCHES, CONTINUOUS, HYBRID, SyntheticActor
 
 NORMALIZER_MEAN = "policy.body.encoder.encoders.0.normalizer.mean"
@@ -191,25 +190,9 @@ def test_an_update_that_is_undone_leaves_the_normalizer() -> None:
 
 def test_interrupted_training_equals_uninterrupted_training() -> None:
     """Five updates equal two, a save to a file, a new trainer, and three more, to the last bit."""
-    results = []
-    for interrupted in (False, True):
-        bench, trainer = make()
-        actor = SyntheticActor(bench)
-        for _ in range(2):
-            bench.put(actor.chunk([20, 20, 20, 10]))
-            trainer.advance()
-        if interrupted:
-            file = io.BytesIO()
-            torch.save(trainer.state_dict(), file)
-            file.seek(0)
-            trainer = PPOTrainer(bench.context(seed=99))
-            trainer.load_state_dict(torch.load(file, weights_only=True))
-            trainer.start()
-        for _ in range(3):
-            bench.put(actor.chunk([20, 20, 20, 10]))
-            trainer.advance()
-        results.append((weights(trainer), trainer.state_dict()))
-    (first, one), (second, two) = results
+    trainers = uninterrupted_and_resumed()
+    first, second = (weights(trainer) for trainer in trainers)
+    one, two = (trainer.state_dict() for trainer in trainers)
     assert all(torch.equal(value, second[name]) for name, value in first.items())
     assert one["model"]["statistics"]["0"]["m2"].tolist() == two["model"]["statistics"]["0"]["m2"].tolist()
     assert {key: one[key] for key in one if key != "model"} == {key: two[key] for key in two if key != "model"}

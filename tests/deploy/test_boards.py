@@ -97,6 +97,15 @@ def test_a_query_reads_only_what_is_there(query: Query) -> None:
     )
 
 
+def test_the_board_of_training_shows_evaluations_beside_training() -> None:
+    """What the policy comes to when nothing learns has a panel of its own, with the best that was kept."""
+    found = [panel for panel in panels(BOARDS["training.json"]) if panel["title"] == "Evaluations"]
+    names = {name for panel in found for target in panel["targets"] for name in metric_names(target["expr"])}
+    kinds = ("evaluation_return_mean", "evaluation_return_std", "best_return")
+    assert names == {f"rollcast_learner_{kind}" for kind in kinds}
+    assert all("rollcast.evaluation" in panel["description"] for panel in found)
+
+
 def test_alerts_are_marked_on_every_board() -> None:
     """When an alert fired is to be seen in the curves."""
     for board in BOARDS.values():

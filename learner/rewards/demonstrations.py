@@ -67,6 +67,8 @@ class DemonstrationBuffer:
         choices = [one.discrete for one in demonstrations if one.discrete is not None]
         self._continuous = _as_draws(self._on_device(_joined(units)[order]), action, squash) if units else None
         self._discrete = self._on_device(_joined(choices)[order].astype(np.int64)) if choices else None
+        masks = _joined_masks(demonstrations, action)
+        self._masks = None if masks is None else self._on_device(masks[order])
         rewards = _joined([one.rewards + one.group_rewards for one in demonstrations])
         self._rewards = self._on_device(rewards[order].astype(np.float32))
         terminated = _joined([one.terminated for one in demonstrations])
@@ -116,6 +118,14 @@ class DemonstrationBuffer:
             None if self._discrete is None else self._discrete.index_select(0, steps),
         )
 
+    def masks_at(self, steps: Tensor) -> Tensor | None:
+        """Gathers which choices were allowed at chosen steps ``[B]`` int64, on the device.
+
+        Returns:
+            uint8 ``[B, sum(branches)]``, 1 = allowed, what was done among them; None if no file has a mask.
+        """
+        return None if self._masks is None else self._masks.index_select(0, steps)
+
     def drawn(self, size: int, generator: torch.Generator) -> Transitions:
         """Draws transitions of B steps, each step as likely as any, with replacement.
 
@@ -131,6 +141,38 @@ class DemonstrationBuffer:
 
 def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _joined_masks(demonstrations: Sequence[Demonstration], action: ActionSpec) -> NDArray[np.uint8] | None:
+    """Returns what was allowed at each step, uint8 ``[N, sum(branches)]``; None if all was, everywhere.
+
+    What was done was allowed, whatever a mask says: forbidden, its likelihood would be 0 and its loss without bounds.
+    """
+    if all(one.masks is None for one in demonstrations):
+        return None
+    parts = []
+    for one in demonstrations:
+        masks = np.ones((len(one.rows), action.mask_size), np.uint8) if one.masks is None else one.masks.copy()
+        if one.discrete is not None:
+            np.put_along_axis(masks, _columns_of(one.discrete, action), 1, axis=1)
+        parts.append(masks)
+    joined: NDArray[np.uint8] = _joined(parts)
+    return joined
+
+
+def _columns_of(discrete: NDArray[np.int32], action: ActionSpec) -> Index:
+    """Returns where choices ``[N, b]`` stand in a mask, int64 ``[N, b]``."""
+    columns: Index = discrete + np.cumsum([0, *action.discrete_branches])[:-1]
+    return columns
+
+
+def _forbidden(demonstrations: Sequence[Demonstration], action: ActionSpec) -> int:
+    """Returns how many choices were made that their mask forbids."""
+    return sum(
+        int((np.take_along_axis(one.masks, _columns_of(one.discrete, action), axis=1) == 0).sum())
+        for one in demonstrations
+        if one.masks is not None and one.discrete is not None
+    )
 
 
 def _in_time(rows: Index, following: Index) -> tuple[Index, Index]:
@@ -205,4 +247,12 @@ def _tell(found: Sequence[Demonstration], setting: str, spec: BehaviorSpec) -> N
             behavior=spec.name,
             actions=clipped,
             note="continuous actions outside of [-1, 1] count as -1 or 1, which is all that a policy can do",
+        )
+    forbidden = _forbidden(found, spec.action)
+    if forbidden:
+        log.warning(
+            "demonstrations_against_masks",
+            behavior=spec.name,
+            choices=forbidden,
+            note="choices that the mask of their record forbids count as allowed there",
         )

@@ -34,22 +34,24 @@ class CloningBatch(NamedTuple):
 
     Attributes:
         expert: the steps.
+        action_masks: uint8 ``[B, sum(branches)]``, 1 = allowed; None if all was.
         sequences: how they are sequences, for a network with memory.
     """
 
     expert: Transitions
+    action_masks: Tensor | None
     sequences: Unrolled | None
 
 
 def cloning_loss(output: PolicyOutput, expert: Transitions, action: ActionSpec) -> Tensor:
     """The negative log-likelihood of what was demonstrated, summed over axes and branches, mean over steps; in nats.
 
-    For discrete branches it is the cross entropy that ML-Agents has; every choice counts as allowed. For continuous axes
-    ML-Agents takes the squared distance between an action that it samples and the demonstrated one. The likelihood has
-    the same minimum in the mean, none of the sampling's noise, no clip beyond which there is no way back, and a spread
-    that ends at the error that is left instead of falling without end. From 10 episodes of Pendulum, 1,200 minibatches
-    of 256, three seeds, deterministic returns: sampled distance -435 to -522, its expectation in closed form -207 to
-    -231, likelihood -189 to -192; the expert has -185, and chance -1,227.
+    For discrete branches it is the cross entropy that ML-Agents has, but over the choices that were allowed: ``output`` was
+    computed with their masks. For continuous axes ML-Agents takes the squared distance between an action that it samples
+    and the demonstrated one. The likelihood has the same minimum in the mean, none of the sampling's noise, no clip beyond
+    which there is no way back, and a spread that ends at the error that is left instead of falling without end. From 10
+    episodes of Pendulum, 1,200 minibatches of 256, three seeds, deterministic returns: sampled distance -435 to -522, its
+    expectation in closed form -207 to -231, likelihood -189 to -192; the expert has -185, and chance -1,227.
 
     Args:
         output: of the policy, ``[B, ...]``.
@@ -115,7 +117,7 @@ class BehavioralCloning:
         for _ in range(self._epochs):
             for batch in self._epoch():
                 with torch.enable_grad():
-                    output = self._policy.unroll(batch.expert.observations, None, batch.sequences)
+                    output = self._policy.unroll(batch.expert.observations, batch.action_masks, batch.sequences)
                     loss = cloning_loss(output, batch.expert, self._policy.spec.action)
                 self._optimizer.step(loss, learning_rate)
                 self._sum += loss.detach()
@@ -158,7 +160,7 @@ class BehavioralCloning:
             return
         order = torch.randperm(len(self._buffer), generator=self._order).to(self._device)
         for steps in torch.split(order, self._batch_size)[: self._batches(len(order), self._batch_size)]:
-            yield CloningBatch(self._buffer.at(steps), None)
+            yield self._batch(steps)
 
     def _sequences(self) -> Iterator[CloningBatch]:
         """Yields minibatches of whole sequences, before which nothing is remembered."""
@@ -170,7 +172,10 @@ class BehavioralCloning:
             memory = torch.zeros(len(packed.order), self._policy.memory_size, device=self._device)
             steps = torch.from_numpy(np.ascontiguousarray(packed.steps)).to(self._device)
             sequences = Unrolled(torch.from_numpy(np.ascontiguousarray(packed.batch_sizes)), memory)
-            yield CloningBatch(self._buffer.at(steps), sequences)
+            yield self._batch(steps, sequences)
+
+    def _batch(self, steps: Tensor, sequences: Unrolled | None = None) -> CloningBatch:
+        return CloningBatch(self._buffer.at(steps), self._buffer.masks_at(steps), sequences)
 
     def _batches(self, count: int, size: int) -> int:
         return min(count // size, self._most_batches) if self._most_batches else count // size

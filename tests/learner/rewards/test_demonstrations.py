@@ -69,6 +69,36 @@ def test_agents_that_take_turns_are_put_in_order(tmp_path: Path) -> None:
     assert steps.discrete.ravel().tolist() == [1, 2, 3, 2, 3, 4, 3, 4, 5]
 
 
+def test_masks_go_with_their_steps(tmp_path: Path) -> None:
+    """Each step has its own; steps of a file without any allow all, and if no file has one there are none."""
+    spec = behavior(vector(), branches=(3, 2))
+    allowed = np.array([[1, 1, 0, 1, 1], [1, 0, 1, 0, 1]], np.uint8)
+    choices = np.array([[0, 0], [2, 1]], np.int32)
+    taken = (Action(discrete=choice, masks=mask) for choice, mask in zip(choices, allowed, strict=True))
+    demonstrate(tmp_path / "a.demo", spec, [2], lambda _: next(taken))
+    masks = loaded(tmp_path / "a.demo", spec).masks_at(torch.tensor([1, 0, 1]))
+    assert masks is not None
+    assert masks.tolist() == allowed[[1, 0, 1]].tolist()
+    demonstrate(tmp_path / "b.demo", spec, [1])
+    both = loaded(tmp_path, spec).masks_at(torch.arange(3))
+    assert both is not None
+    assert both.tolist() == [*allowed.tolist(), [1] * 5]
+    assert loaded(tmp_path / "b.demo", spec).masks_at(torch.arange(1)) is None
+
+
+def test_what_was_done_was_allowed(tmp_path: Path) -> None:
+    """A choice that its mask forbids counts as allowed, the rest of the mask stays, and the log says how many."""
+    spec = behavior(vector(), branches=(3, 2))
+    action = Action(discrete=np.array([1, 0], np.int32), masks=np.array([1, 0, 0, 0, 1], np.uint8))
+    file = demonstrate(tmp_path / "a.demo", spec, [2, 2], lambda _: action)
+    with capture_logs() as logs:
+        masks = loaded(file, spec).masks_at(torch.tensor([3]))
+    assert masks is not None
+    assert masks.tolist() == [[1, 1, 0, 1, 1]]
+    (warning,) = [entry for entry in logs if entry["event"] == "demonstrations_against_masks"]
+    assert (warning["log_level"], warning["choices"]) == ("warning", 8)
+
+
 def test_draws_follow_the_generator(tmp_path: Path) -> None:
     """Equal generators draw equal steps, as many as were asked for, also more than there are."""
     spec = behavior(vector(), branches=(3,))

@@ -87,6 +87,53 @@ def test_the_loss_is_the_likelihood_of_what_was_done() -> None:
     assert torch.allclose(loss, -expected.mean())
 
 
+def test_likelihoods_are_among_the_choices_that_were_allowed(tmp_path: Path) -> None:
+    """The loss is the cross entropy over what the demonstrations' masks allow; a file without masks allows all."""
+    spec = behavior(vector(), branches=(3, 2))
+    generator = np.random.default_rng(5)
+    masks: list[NDArray[np.uint8]] = []
+
+    def choose(_: list[NDArray[Any]]) -> Action:
+        discrete = generator.integers(0, (3, 2)).astype(np.int32)
+        allowed = generator.integers(0, 2, 5).astype(np.uint8)
+        allowed[[discrete[0], 3 + discrete[1]]] = 1
+        masks.append(allowed)
+        return Action(discrete=discrete, masks=allowed)
+
+    demonstrate(tmp_path / "expert.demo", spec, [40, 24], choose)
+    made, policy = cloning(tmp_path, spec, num_epoch=1, batch_size=STEPS)
+    expert = made._buffer.at(torch.arange(STEPS))
+    with torch.no_grad():
+        logits = policy(expert.observations).logits
+    assert logits is not None
+    assert expert.discrete is not None
+    scores = logits.masked_fill(torch.from_numpy(np.stack(masks)) == 0, -torch.inf)
+    expected = sum(
+        torch.nn.functional.cross_entropy(part, column)
+        for part, column in zip(scores.split([3, 2], 1), expert.discrete.T, strict=True)
+    )
+    made.update(0)
+    assert made.statistics()[STATISTIC] == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize("memory", [None, {"sequence_length": 8, "memory_size": 16}], ids=["plain", "memory"])
+def test_what_had_no_alternative_teaches_nothing(tmp_path: Path, memory: dict[str, Any] | None) -> None:
+    """Where a mask allows one choice alone, the loss is 0 and the policy stays as it is."""
+    spec = behavior(vector(), branches=(3,))
+
+    def only(seen: list[NDArray[Any]]) -> Action:
+        choice = 2 * int(seen[0][0] > 0)
+        return Action(discrete=np.array([choice], np.int32), masks=np.eye(3, dtype=np.uint8)[choice])
+
+    demonstrate(tmp_path / "expert.demo", spec, [40, 24], only)
+    made, policy = cloning(tmp_path, spec, memory)
+    before = {name: value.clone() for name, value in policy.state_dict().items()}
+    made.update(0)
+    assert steps_taken(made) > 0
+    assert made.statistics() == {STATISTIC: 0.0}
+    assert all(torch.equal(value, before[name]) for name, value in policy.state_dict().items())
+
+
 @pytest.mark.parametrize("memory", [None, {"sequence_length": 8, "memory_size": 16}], ids=["plain", "memory"])
 @pytest.mark.parametrize("name", ["continuous", "branches", "hybrid"])
 def test_a_policy_becomes_its_expert(tmp_path: Path, name: str, memory: dict[str, Any] | None) -> None:

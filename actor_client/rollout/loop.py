@@ -1,17 +1,16 @@
 """Stop 1 of a step: the loop that steps environments with the newest policy."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
 
 from actor_client.counts import RolloutCounts
-from actor_client.envs.base import EnvBatch, MaskArray, Observations, StepResult
-from actor_client.envs.errors import EnvironmentFailed, EnvironmentFailedTooOften, UnknownEnvironment, UnsupportedSpace
+from actor_client.envs.base import EnvBatch, StepResult
+from actor_client.envs.errors import EnvironmentFailed, EnvironmentFailedTooOften
 from actor_client.envs.seeds import checkpoint_seeds, environment_seeds
 from actor_client.heartbeat import Heartbeat
-from actor_client.notices import Notices
 from actor_client.policy.actions import ActingPolicy, FloatArray
 from actor_client.policy.memory import began
 from actor_client.policy.noise import Noise
@@ -19,17 +18,14 @@ from actor_client.policy.round_noise import RoundNoise
 from actor_client.rollout.duty import Duties, Duty
 from actor_client.rollout.evaluation import OTHER_STREAM, evaluation_noise
 from actor_client.rollout.examiner import BatchExaminer
-from actor_client.rollout.form import BatchForm
 from actor_client.rollout.link import BehaviorLink, Link
 from actor_client.rollout.lockstep import Lockstep
 from actor_client.rollout.recorder import Recorder
+from actor_client.rollout.stage import REMAKE_PAUSE_SECONDS, Stage
 from actor_client.rollout.stats import SAMPLE_EVERY_STEPS, RolloutStats, StepTimer
 
 WAIT_SECONDS: Final = 0.5
 """How long one wait lasts at most; `Link.wait` returns earlier when something changes."""
-REMAKE_PAUSE_SECONDS: Final = 0.25
-"""Pause before environments are made anew, doubled with each failure in a row: a simulator may need a moment to end."""
-LONGEST_REMAKE_PAUSE_SECONDS: Final = 10.0
 
 _log = structlog.get_logger(__name__)
 
@@ -42,7 +38,7 @@ class LoopLimits:
         max_steps: It ends once this many steps were taken; 0 = no limit.
         max_episodes: It ends once this many episodes finished; 0 = no limit.
         max_env_failures: It gives up after this many failures of the environments without a good step between.
-        remake_pause_seconds: See `REMAKE_PAUSE_SECONDS`.
+        remake_pause_seconds: See `actor_client.rollout.stage.REMAKE_PAUSE_SECONDS`.
     """
 
     max_steps: int = 0
@@ -82,9 +78,6 @@ class RolloutLoop:
         counts: RolloutCounts | None = None,
         heartbeat: Heartbeat | None = None,
     ) -> None:
-        self._make_batch = make_batch
-        self._batch = batch
-        self._form = BatchForm(batch.spec, batch.num_envs)
         self._link = link
         self._behavior = behavior
         self._limits = limits or LoopLimits()
@@ -99,16 +92,21 @@ class RolloutLoop:
         self._counts = counts or RolloutCounts()
         self._heartbeat = heartbeat or Heartbeat()
         self._timer = StepTimer(self._counts)
+        self._stage = Stage(
+            make_batch,
+            batch,
+            link,
+            self._seeds,
+            timer=self._timer,
+            counts=self._counts,
+            max_failures=self._limits.max_env_failures,
+            pause_seconds=self._limits.remake_pause_seconds,
+        )
         self._stats_due = self._timer.clock() + stats_every_seconds
         self._vector_steps = 0
         self._episodes = 0
-        self._failures = 0
-        self._failures_in_row = 0
-        self._observations: Observations = []
-        self._masks: MaskArray | None = None
         self._memory: FloatArray | None = None
         self._recorder: Recorder | None = None
-        self._notices = Notices()
         self._duties = Duties()
         self._duty = Duty()
         self._examiner: BatchExaminer | None = None
@@ -117,11 +115,11 @@ class RolloutLoop:
     @property
     def stats(self) -> RolloutStats:
         """What was done so far."""
-        steps = self._vector_steps * self._form.num_envs
+        steps = self._vector_steps * self._stage.num_envs
         return self._timer.stats(
             steps=steps,
             episodes=self._episodes,
-            env_failures=self._failures,
+            env_failures=self._stage.failures,
             unusable_episodes=self._recorder.unusable_episodes if self._recorder is not None else 0,
         )
 
@@ -141,7 +139,7 @@ class RolloutLoop:
                     self._advance(recorder)
                 except EnvironmentFailed as failure:
                     recorder.discard_open("env_error")
-                    self._counts.episodes["env_error"] += self._form.num_envs
+                    self._counts.episodes["env_error"] += self._stage.num_envs
                     self._recover(failure, recorder)
             self._end(recorder)
         except EnvironmentFailedTooOften:
@@ -149,7 +147,7 @@ class RolloutLoop:
                 self._recorder.flush()
             raise
         finally:
-            self._batch.close()
+            self._stage.close()
         return self.stats
 
     def _begin(self) -> Recorder:
@@ -158,9 +156,9 @@ class RolloutLoop:
             self._reset()
         except EnvironmentFailed as failure:
             self._recover(failure, None)
-        masked = self._batch.action_masks is not None
-        self._form = replace(self._form, masked=masked)
-        self._recorder = Recorder(self._form.spec, self._behavior, self._form.num_envs, masked=masked)
+        stage = self._stage
+        masked = stage.keep_form()
+        self._recorder = Recorder(stage.form.spec, self._behavior, stage.num_envs, masked=masked)
         self._recorder.begin(self._seeds())
         return self._recorder
 
@@ -172,7 +170,7 @@ class RolloutLoop:
             self._behavior.begin_session()
         policy = self._behavior.take_policy()
         if policy is not None:
-            recorder.swap(policy.generation, policy.version, self._observations, self._masks, policy.memory)
+            recorder.swap(policy.generation, policy.version, self._stage.observations, self._stage.masks, policy.memory)
             if self._policy is not None and self._policy.generation != policy.generation:
                 self._memory = None
             self._policy = policy
@@ -193,7 +191,7 @@ class RolloutLoop:
         before, self._duty = self._duty, duty
         _log.info("assignment", behavior=behavior.behavior, **duty.words())
         if not before.evaluates:
-            recorder.cut(self._observations, self._masks)
+            recorder.cut(self._stage.observations, self._stage.masks)
         if duty.evaluates:
             self._examine(duty)
         elif before.evaluates:
@@ -201,7 +199,7 @@ class RolloutLoop:
 
     def _examine(self, duty: Duty) -> None:
         """Begins an evaluation."""
-        link, form = self._link, self._form
+        link, form = self._link, self._stage.form
         noise = evaluation_noise(link.run_seed, link.actor_index, form.spec, form.num_envs)
         self._examiner = BatchExaminer(duty, form.spec, self._behavior, form.num_envs, noise)
         self._reset()
@@ -228,7 +226,7 @@ class RolloutLoop:
         elif policy is not None and self._may_step(policy, recorder):
             self._step(policy.greedy() if self._duty.deterministic else policy, recorder)
             if (number := self._lockstep.stepped()) > 0:
-                recorder.end_round(number, self._observations, self._masks)
+                recorder.end_round(number, self._stage.observations, self._stage.masks)
         else:
             self._wait(recorder)
 
@@ -238,7 +236,7 @@ class RolloutLoop:
         Raises:
             EnvironmentFailed: The round begins with environments that could not be reset.
         """
-        if self._duty.idles or not self._behavior.may_step(self._form.num_envs):
+        if self._duty.idles or not self._behavior.may_step(self._stage.num_envs):
             return False
         self._lockstep.follow(self._link.assignment)
         begun = self._lockstep.begin(policy)
@@ -252,12 +250,11 @@ class RolloutLoop:
         return not self._lockstep.is_waiting
 
     def _examine_step(self, examiner: BatchExaminer, recorder: Recorder) -> None:
-        actions = examiner.act(self._policy, self._observations, self._masks)
+        actions = examiner.act(self._policy, self._stage.observations, self._stage.masks)
         if actions is None:
             self._wait(recorder)
             return
-        result = self._batch.step(actions.environment_continuous, actions.discrete)
-        self._observations, self._masks = result.observations, self._batch.action_masks
+        result = self._stage.step(actions)
         examiner.record(result)
         self._took(result)
         if self._vector_steps % SAMPLE_EVERY_STEPS == 0:
@@ -269,19 +266,19 @@ class RolloutLoop:
             self._examiner.flush()
             recorder.flush()
         else:
-            recorder.cut(self._observations, self._masks)
+            recorder.cut(self._stage.observations, self._stage.masks)
 
     def _step(self, policy: ActingPolicy, recorder: Recorder) -> None:
         """Takes a step of all environments; now and then looks at the clock meanwhile, and reports."""
         timer = self._timer if self._vector_steps % SAMPLE_EVERY_STEPS == 0 else None
         begun = timer.clock() if timer is not None else 0.0
-        observations, masks = self._observations, self._masks
+        stage = self._stage
+        observations, masks = stage.observations, stage.masks
         actions = policy.act(observations, masks, self._noise, self._memory)
         acted = timer.clock() if timer is not None else 0.0
-        result = self._batch.step(actions.environment_continuous, actions.discrete)
+        result = stage.step(actions)
         stepped = timer.clock() if timer is not None else 0.0
-        self._observations, self._masks = result.observations, self._batch.action_masks
-        recorder.record(observations, masks, actions, result, self._masks)
+        recorder.record(observations, masks, actions, result, stage.masks)
         if actions.memory_out is not None:
             self._memory = began(actions.memory_out, result.ended, result.ignored)
         if timer is not None:
@@ -292,9 +289,8 @@ class RolloutLoop:
 
     def _took(self, result: StepResult) -> None:
         """Counts a step of all environments."""
-        self._failures_in_row = 0
         self._vector_steps += 1
-        self._counts.env_steps += self._form.num_envs
+        self._counts.env_steps += self._stage.num_envs
         if result.ended:
             self._episodes += len(result.ended)
             self._counts.ended(result.ends.tolist())
@@ -316,83 +312,41 @@ class RolloutLoop:
         self._report(now)
 
     def _recover(self, failure: EnvironmentFailed, recorder: Recorder | None) -> None:
-        """Makes the environments anew until they can be reset, or the link stops.
-
-        A link that stops is no failure: what ends an actor often ends its simulators, too.
+        """Begins anew with environments that are made anew, unless the link stops.
 
         Raises:
-            EnvironmentFailedTooOften: That did not help either.
+            EnvironmentFailedTooOften: They fail again and again.
         """
-        while True:
-            self._failures += 1
-            self._failures_in_row += 1
-            self._counts.env_failures += 1
-            if (left_out := self._notices.due("environment_failed")) is not None:
-                _log.warning(
-                    "environment_failed", error=failure.message, in_row=self._failures_in_row, left_out=left_out
-                )
-            if self._failures_in_row >= self._limits.max_env_failures and not self._link.stopping:
-                raise EnvironmentFailedTooOften(self._failures_in_row, failure)
-            self._batch.close()
-            if recorder is not None:
-                recorder.flush()
-            self._pause()
-            if self._link.stopping:
-                return
-            try:
-                self._remake()
-            except EnvironmentFailed as next_failure:
-                failure = next_failure
-                continue
-            if recorder is not None and self._examiner is None:
-                recorder.begin(self._seeds())
-            elif self._examiner is not None:
-                self._examiner.begin(self._seeds())
-            return
-
-    def _pause(self) -> None:
-        """Waits longer after each failure in a row, unless the link stops."""
-        seconds = self._limits.remake_pause_seconds * 2.0 ** min(self._failures_in_row - 1, 30)
-        until = self._timer.clock() + min(seconds, LONGEST_REMAKE_PAUSE_SECONDS)
-        while not self._link.stopping and (left_seconds := until - self._timer.clock()) > 0:
-            self._link.wait(left_seconds)
-
-    def _remake(self) -> None:
-        """Makes and resets the environments.
-
-        Raises:
-            EnvironmentFailed: They cannot be made or reset, or are not what the first ones were.
-        """
-        try:
-            self._batch = self._make_batch()
-        except (UnknownEnvironment, UnsupportedSpace) as error:  # they could be made before, and so may be again
-            raise EnvironmentFailed(None, error.message) from error
-        if (fault := self._form.fault(self._batch)) is not None:
-            raise EnvironmentFailed(None, fault)
-        self._reset()
-        if (fault := self._form.mask_fault(self._batch)) is not None:
-            raise EnvironmentFailed(None, fault)
+        is_back = self._stage.recover(failure, _nothing if recorder is None else recorder.flush)
+        self._memory = None
+        if is_back and self._examiner is not None:
+            self._examiner.begin(self._seeds())
+        elif is_back and recorder is not None:
+            recorder.begin(self._seeds())
 
     def _reset(self) -> None:
         self._memory = None
-        self._observations = self._batch.reset(self._seeds())
-        self._masks = self._batch.action_masks
+        self._stage.reset()
 
     def _seeds(self) -> list[int]:
         """Other seeds after each failure, so that a fault of one seed does not repeat for ever, and after evaluations.
 
         Evaluations all begin with the same ones, so that what they measure differs by the policy alone.
         """
-        link, envs = self._link, self._form.num_envs
+        link, envs = self._link, self._stage.num_envs
         if self._lockstep.is_on:
             checkpoint = self._lockstep.checkpoint
-            return checkpoint_seeds(link.run_seed, link.actor_index, envs, checkpoint, life=self._failures)
-        life = self._failures + self._evaluations
+            return checkpoint_seeds(link.run_seed, link.actor_index, envs, checkpoint, life=self._stage.failures)
+        life = self._stage.failures + self._evaluations
         if self._examiner is not None:
-            life = OTHER_STREAM + self._failures_in_row
+            life = OTHER_STREAM + self._stage.failures_in_row
         return environment_seeds(link.run_seed, link.actor_index, envs, life=life)
 
     def _is_done(self) -> bool:
         limits = self._limits
-        steps = self._vector_steps * self._form.num_envs
+        steps = self._vector_steps * self._stage.num_envs
         return (0 < limits.max_steps <= steps) or (0 < limits.max_episodes <= self._episodes)
+
+
+def _nothing() -> None:
+    """There is nothing to send yet."""

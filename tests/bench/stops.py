@@ -22,6 +22,7 @@ OTHER = "other"
 _STOPS = (
     ("actor_client/envs", "1 step: environments"),
     ("actor_client/rollout/loop", "1 step: loop"),
+    ("actor_client/rollout/stage", "1 step: loop"),
     ("actor_client/rollout", "2 segment, chunk"),
     ("protos/rollcast", "3 encode, decode"),
     ("actor_client/connection", "4 send"),

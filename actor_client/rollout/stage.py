@@ -1,0 +1,164 @@
+"""The environments of a loop: what they show at present, and how they come back after a failure."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+import structlog
+
+from actor_client.counts import RolloutCounts
+from actor_client.envs.base import EnvBatch, MaskArray, Observations, StepResult
+from actor_client.envs.errors import EnvironmentFailed, EnvironmentFailedTooOften, UnknownEnvironment, UnsupportedSpace
+from actor_client.notices import Notices
+from actor_client.policy.actions import Actions
+from actor_client.rollout.form import BatchForm
+from actor_client.rollout.link import Link
+from actor_client.rollout.stats import StepTimer
+
+REMAKE_PAUSE_SECONDS: Final = 0.25
+"""Pause before environments are made anew, doubled with each failure in a row: a simulator may need a moment to end."""
+LONGEST_REMAKE_PAUSE_SECONDS: Final = 10.0
+
+_log = structlog.get_logger(__name__)
+
+
+class Stage:
+    """One batch of environments, made anew whenever it fails.
+
+    Args:
+        make_batch: Makes the environments anew.
+        batch: The first ones; the stage closes what it steps.
+        link: The session, which may stop and is waited with.
+        seeds: Says what each environment shall begin with, at each reset.
+        timer: Whose clock pauses go by.
+        counts: Where failures are counted.
+        max_failures: So many without a good step between are too many.
+        pause_seconds: See `REMAKE_PAUSE_SECONDS`.
+
+    Attributes:
+        form: Of the first environments.
+        observations: What they show; empty before the first reset.
+        masks: The choices that are allowed; None = all are.
+        failures: How often they failed.
+        failures_in_row: How often without a good step between.
+    """
+
+    def __init__(
+        self,
+        make_batch: Callable[[], EnvBatch],
+        batch: EnvBatch,
+        link: Link,
+        seeds: Callable[[], list[int]],
+        *,
+        timer: StepTimer,
+        counts: RolloutCounts,
+        max_failures: int,
+        pause_seconds: float,
+    ) -> None:
+        self._make_batch = make_batch
+        self._batch = batch
+        self._link = link
+        self._seeds = seeds
+        self._timer = timer
+        self._counts = counts
+        self._max_failures = max_failures
+        self._pause_seconds = pause_seconds
+        self._notices = Notices()
+        self.form = BatchForm(batch.spec, batch.num_envs)
+        self.observations: Observations = []
+        self.masks: MaskArray | None = None
+        self.failures = 0
+        self.failures_in_row = 0
+
+    @property
+    def num_envs(self) -> int:
+        """How many environments there are."""
+        return self.form.num_envs
+
+    def reset(self) -> None:
+        """Begins an episode in all environments.
+
+        Raises:
+            EnvironmentFailed: They cannot be reset.
+        """
+        self.observations = self._batch.reset(self._seeds())
+        self.masks = self._batch.action_masks
+
+    def keep_form(self) -> bool:
+        """Notes after the first reset whether there are masks, which is to stay so; returns it."""
+        masked = self.masks is not None
+        self.form = replace(self.form, masked=masked)
+        return masked
+
+    def step(self, actions: Actions) -> StepResult:
+        """Takes a step of all environments.
+
+        Raises:
+            EnvironmentFailed: They did.
+        """
+        result = self._batch.step(actions.environment_continuous, actions.discrete)
+        self.observations, self.masks = result.observations, self._batch.action_masks
+        self.failures_in_row = 0
+        return result
+
+    def close(self) -> None:
+        """Ends the environments."""
+        self._batch.close()
+
+    def recover(self, failure: EnvironmentFailed, flush: Callable[[], None]) -> bool:
+        """Makes the environments anew until they can be reset, or the link stops; returns whether they could.
+
+        A link that stops is no failure: what ends an actor often ends its simulators, too.
+
+        Args:
+            failure: What happened.
+            flush: Sends what is recorded, before a pause.
+
+        Raises:
+            EnvironmentFailedTooOften: That did not help either.
+        """
+        while True:
+            self._count(failure)
+            self._batch.close()
+            flush()
+            self._pause()
+            if self._link.stopping:
+                return False
+            try:
+                self._remake()
+            except EnvironmentFailed as next_failure:
+                failure = next_failure
+                continue
+            return True
+
+    def _count(self, failure: EnvironmentFailed) -> None:
+        self.failures += 1
+        self.failures_in_row += 1
+        self._counts.env_failures += 1
+        if (left_out := self._notices.due("environment_failed")) is not None:
+            _log.warning("environment_failed", error=failure.message, in_row=self.failures_in_row, left_out=left_out)
+        if self.failures_in_row >= self._max_failures and not self._link.stopping:
+            raise EnvironmentFailedTooOften(self.failures_in_row, failure)
+
+    def _pause(self) -> None:
+        """Waits longer after each failure in a row, unless the link stops."""
+        seconds = self._pause_seconds * 2.0 ** min(self.failures_in_row - 1, 30)
+        until = self._timer.clock() + min(seconds, LONGEST_REMAKE_PAUSE_SECONDS)
+        while not self._link.stopping and (left_seconds := until - self._timer.clock()) > 0:
+            self._link.wait(left_seconds)
+
+    def _remake(self) -> None:
+        """Makes and resets the environments.
+
+        Raises:
+            EnvironmentFailed: They cannot be made or reset, or are not what the first ones were.
+        """
+        try:
+            self._batch = self._make_batch()
+        except (UnknownEnvironment, UnsupportedSpace) as error:  # they could be made before, and so may be again
+            raise EnvironmentFailed(None, error.message) from error
+        if (fault := self.form.fault(self._batch)) is not None:
+            raise EnvironmentFailed(None, fault)
+        self.reset()
+        if (fault := self.form.mask_fault(self._batch)) is not None:
+            raise EnvironmentFailed(None, fault)

@@ -19,23 +19,33 @@ from rollcast.specs import BehaviorSpec
 from rollcast.trajectories import Chunk
 from torch import Tensor
 
-from learner.device.columns import ACTION_MASK, REWARD, TERMINATED, RingColumn, step_columns
+from learner.device.columns import ACTION_MASK, MEMORY, REWARD, TERMINATED, RingColumn, step_columns
 from learner.device.layout import ChunkSegments, fill, spans, split
+from learner.device.replay_sequences import DrawnSequences, ReplaySequences, on_device
 from learner.device.ring import DeviceRing
+from learner.device.sequences import pack_with_next
 from learner.device.staging import Block, staging_for
 from learner.ingest.replay_size import ReplaySize
 
 _FINAL_MASK = "final_action_mask"
 
 
-def replay_columns(spec: BehaviorSpec) -> tuple[RingColumn, ...]:
+def replay_columns(spec: BehaviorSpec, *, memory_size: int = 0, memory_stride: int = 0) -> tuple[RingColumn, ...]:
     """Returns the columns of a replay memory: what on-policy trainers keep, less what only they need.
 
     ``terminated`` is 1 where nothing follows a step. A mask also stands in final rows, for what may be done next.
+    ``memory`` is what the policy remembered when it acted, at the first row of each sequence.
+
+    Args:
+        spec: what the behavior sees and does.
+        memory_size: numbers of memory an agent; 0 = none.
+        memory_stride: rows between two records of memory.
     """
     columns = step_columns(spec, torch.int32)
     columns.append(RingColumn(REWARD, torch.float32))
     columns.append(RingColumn(TERMINATED, torch.uint8))
+    if memory_size:
+        columns.append(RingColumn(MEMORY, torch.float32, (memory_size,), stride=memory_stride))
     return tuple(columns)
 
 
@@ -73,26 +83,40 @@ class ReplayMemory:
         spec: what the behavior sees and does.
         size: how many steps and rows there are.
         device: where they are.
-        generator: of the draws, on that device.
+        generator: of the draws; on that device, or on the CPU if sequences are drawn.
+        memory_size: numbers that the policy remembers; 0 = none, and steps are drawn instead of sequences.
+        memory_stride: the most steps of a sequence.
 
     Attributes:
         branches: number of choices of each discrete branch.
         size: how many steps and rows there may be.
+        sequences: those that can be drawn; None without memory.
         steps: in it now.
         masked: whether any step came with action masks.
         counters: see `ReplayCounters`.
     """
 
-    def __init__(self, spec: BehaviorSpec, size: ReplaySize, device: torch.device, generator: torch.Generator) -> None:
+    def __init__(
+        self,
+        spec: BehaviorSpec,
+        size: ReplaySize,
+        device: torch.device,
+        generator: torch.Generator,
+        *,
+        memory_size: int = 0,
+        memory_stride: int = 0,
+    ) -> None:
         self.branches = tuple(spec.action.discrete_branches)
         self.size = size
         self.masked = False
         self.counters = ReplayCounters()
-        self._ring = DeviceRing(replay_columns(spec), size.capacity_rows, device)
+        columns = replay_columns(spec, memory_size=memory_size, memory_stride=memory_stride)
+        self._ring = DeviceRing(columns, size.capacity_rows, device)
         self._staging = staging_for(self._ring, size.block_rows, device)
         self._device = device
         self._generator = generator
         self._slots = max(size.capacity_steps, size.block_rows)
+        self.sequences = ReplaySequences(memory_stride, self._slots) if memory_size else None
         self._rows = np.zeros(self._slots, np.int64)  # absolute row of each step, in the slot of its number
         self._places = torch.zeros(self._slots, dtype=torch.int64, device=device)
         self._drawn = torch.zeros(size.capacity_rows, dtype=torch.uint8, device=device)
@@ -146,6 +170,8 @@ class ReplayMemory:
         self._staging.commit()
         starts = first + np.cumsum(lengths + 1) - (lengths + 1)
         places = self._register(spans(starts, lengths), steps + len(run))
+        if self.sequences is not None:
+            self.sequences.add(starts, lengths)
         self._evict(self.steps - self.size.capacity_steps)
         return places
 
@@ -177,7 +203,13 @@ class ReplayMemory:
         self._undrawn += steps - drawn.sum(dtype=torch.int64)
         self._first += steps
         self.counters.evicted += steps
-        self._ring.free_before(int(self._rows[self._first % self._slots]) if self.steps else None)
+        self._free_before(int(self._rows[self._first % self._slots]) if self.steps else None)
+
+    def _free_before(self, row: int | None) -> None:
+        """Frees the rows before an absolute row, and what begins there; None frees everything."""
+        self._ring.free_before(row)
+        if self.sequences is not None:
+            self.sequences.keep_from(row)
 
     def draw(self, count: int) -> Places:
         """Draws steps; to be called when there is at least one. Nothing in it waits for the device."""
@@ -189,10 +221,25 @@ class ReplayMemory:
         self.counters.drawn += count
         return Places(rows, rows + 1)
 
+    def draw_sequences(self, count: int) -> DrawnSequences:
+        """Draws whole sequences; to be called when there is at least one. Nothing in it waits for the device.
+
+        Raises:
+            ValueError: the policy remembers nothing, so that there are none; a fault in the learner's own code.
+        """
+        if self.sequences is None:
+            raise ValueError("a replay memory without memories of the policy has no sequences")
+        rows, lengths = self.sequences.draw(count, self._generator)
+        # The rows of a segment lie side by side: blocks do not wrap.
+        drawn = on_device(pack_with_next(self._ring.places(rows), lengths), self._device)
+        self._drawn.index_fill_(0, drawn.step_rows, 1)
+        self.counters.drawn += len(drawn.now)
+        return drawn
+
     def clear(self) -> None:
         """Forgets every step; what is counted goes on."""
         self._first = self._next
-        self._ring.free_before(None)
+        self._free_before(None)
 
     def live(self) -> tuple[NDArray[np.int64], int, int]:
         """Returns the absolute rows of the steps ``[N]``, oldest first, and first and last + 1 of all rows in use."""
@@ -205,13 +252,21 @@ class ReplayMemory:
         head = min(count, self._ring.capacity_rows - begin)
         return [slice(begin, begin + head)] + ([slice(0, count - head)] if count > head else [])
 
-    def restore(self, rows: NDArray[np.int64], used_rows: int, *, masked: bool) -> None:
+    def restore(
+        self,
+        rows: NDArray[np.int64],
+        used_rows: int,
+        *,
+        masked: bool,
+        sequences: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
+    ) -> None:
         """Takes over steps that were read into the first rows of the storage of an empty memory.
 
         Args:
             rows: ``[N]``, the row of each step, ascending, at least one.
             used_rows: how many rows they take, what was seen last included; no more than there are.
             masked: whether any of them came with action masks.
+            sequences: the row of the first step of each, ascending, and how many steps it has; where there are any.
 
         Raises:
             ValueError: they do not fit.
@@ -220,11 +275,14 @@ class ReplayMemory:
         ordered = fits and rows[0] >= 0 and rows[-1] + 1 < used_rows and bool((np.diff(rows) > 0).all())
         if not ordered:
             raise ValueError(f"{len(rows)} steps in {used_rows} rows do not fit, or are not in order")
+        self._free_before(None)
         self._ring.restart(used_rows)
         self._first = self._next = 0
         self._register(rows, used_rows - int(rows[0]))
         self.counters.added -= len(rows)
         self.masked = masked
+        if self.sequences is not None and sequences is not None:
+            self.sequences.append(*sequences)
         self._evict(self.steps - self.size.capacity_steps)
 
 

@@ -1,7 +1,7 @@
 """A replay memory in a file: written whole or not at all, read only if every byte is what was written.
 
-The file is a zip archive of plain numpy arrays (one for each column, without compression), the row of each step, and a
-page that says what they are. Nothing in it is code: arrays of objects are refused. Checksums are compared, and every
+The file is a zip archive of plain numpy arrays (one for each column, without compression), the row of each step, with a
+memory of the policy the row and length of each sequence, and a page that says what they are. Nothing in it is code: arrays of objects are refused. Checksums are compared, and every
 number that is used as an index is checked.
 """
 
@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from learner.device.columns import ACTION_MASK, DISCRETE_ACTION, RingColumn
+from learner.device.columns import ACTION_MASK, DISCRETE_ACTION, MEMORY, RingColumn
 from learner.device.replay import ReplayMemory
 from learner.files import atomic_file, open_regular
 
@@ -27,6 +27,7 @@ FILE_NAME: Final = "last_replay_buffer.npz"
 _FORMAT: Final = 1
 _PAGE: Final = "page.json"
 _ROWS: Final = "rows.npy"
+_SEQUENCES: Final = "sequences.npy"
 _PIECE_BYTES: Final = 32 * 2**20
 """So much is on its way between device and disk at a time."""
 _MAX_PAGE_BYTES: Final = 2**20
@@ -58,6 +59,10 @@ def write_replay(memory: ReplayMemory, path: Path) -> None:
     with atomic_file(path) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         archive.writestr(_PAGE, json.dumps(page))
         _write_array(archive, _ROWS, (rows.dtype, rows.shape), iter([rows - first]))
+        if memory.sequences is not None:
+            starts, lengths = memory.sequences.live()
+            table = np.stack((starts - first, lengths), axis=1)
+            _write_array(archive, _SEQUENCES, (table.dtype, table.shape), iter([table]))
         places = memory.places_between(first, last)
         for index, column in enumerate(memory.columns):
             values = memory.storage[column.name]
@@ -101,10 +106,20 @@ def _read(memory: ReplayMemory, archive: zipfile.ZipFile) -> None:
     skipped = _surplus(memory, rows, used_rows)
     kept = rows[skipped:]
     first = int(kept[0])
+    sequences = None if memory.sequences is None else _read_sequences(archive, rows, used_rows, memory.sequences.stride)
     for index, column in enumerate(memory.columns):
         _read_column(archive, _member(index), (used_rows, first), column, memory.storage[column.name])
     _check_actions(memory, used_rows - first)
-    memory.restore(kept - first, used_rows - first, masked=bool(page.get("masked")))
+    if sequences is not None:
+        starts, lengths = sequences[:, sequences[0] >= first]
+        sequences = np.stack((starts - first, lengths))
+    masked = bool(page.get("masked"))
+    memory.restore(
+        kept - first,
+        used_rows - first,
+        masked=masked,
+        sequences=None if sequences is None else (sequences[0], sequences[1]),
+    )
 
 
 def _surplus(memory: ReplayMemory, rows: NDArray[np.int64], used_rows: int) -> int:
@@ -133,6 +148,26 @@ def _read_rows(archive: zipfile.ZipFile, used_rows: int) -> NDArray[np.int64]:
     if rows[0] < 0 or rows[-1] + 1 >= used_rows or not bool((np.diff(rows) > 0).all()):
         raise ValueError("its table of rows is not in order")
     return rows
+
+
+def _read_sequences(
+    archive: zipfile.ZipFile, rows: NDArray[np.int64], used_rows: int, stride: int
+) -> NDArray[np.int64]:
+    """Reads rows and lengths of the sequences ``[2, Q]``: steps one after another, none in two of them."""
+    with archive.open(_SEQUENCES) as stream:
+        shape = _read_header(stream, np.dtype(np.int64))
+        if len(shape) != 2 or shape[1] != 2 or not 0 <= shape[0] <= len(rows):
+            raise ValueError(f"its table of sequences has the shape {shape}")
+        data = _read_exactly(stream, 16 * shape[0])
+        starts, lengths = np.frombuffer(data, np.int64).reshape(shape).T
+        _read_end(stream)
+    if bool(((lengths < 1) | (lengths > stride) | (starts < 0) | (starts >= used_rows - lengths)).any()):
+        raise ValueError(f"its table of sequences has some that are not of 1 to {stride} steps")
+    steps_before = np.searchsorted(rows, np.stack((starts, starts + lengths)))
+    are_steps = bool((steps_before[1] - steps_before[0] == lengths).all())
+    if not are_steps or bool((np.diff(starts) < lengths[:-1]).any()):
+        raise ValueError("its table of sequences does not go with its steps")
+    return np.stack((starts, lengths))
 
 
 def _read_column(
@@ -172,7 +207,12 @@ def _check_actions(memory: ReplayMemory, used_rows: int) -> None:
 
 
 def _described(memory: ReplayMemory) -> list[list[Any]]:
-    return [[column.name, _numpy_type(column.dtype).str, list(column.shape)] for column in memory.columns]
+    found = []
+    for column in memory.columns:
+        # Where actors record memories is a matter of the run file.
+        strides = [] if column.name != MEMORY else [column.stride]
+        found.append([column.name, _numpy_type(column.dtype).str, list(column.shape), *strides])
+    return found
 
 
 def _numpy_type(dtype: torch.dtype) -> np.dtype[Any]:

@@ -88,6 +88,35 @@ def pack(cut: Cut, chosen: Index) -> Pack:
     return Pack(order, cut.starts[order][sequence] + at, batch_sizes)
 
 
+class PackedRows(NamedTuple):
+    """S sequences, each with what was seen after its last step, in packed order: R rows, of which B are steps.
+
+    Attributes:
+        rows: ``[R]``, where they are.
+        now: ``[B]``, which of the R are steps. What was seen after them are the rows from S on, in the same order.
+        batch_sizes: ``[L + 1]``, sequences that have a row at each place; those of the steps alone are ``[1:]`` of it.
+    """
+
+    rows: Index
+    now: Index
+    batch_sizes: Index
+
+
+def pack_with_next(starts: Index, lengths: Index) -> PackedRows:
+    """Packs sequences, at least one, whose final row follows their last step.
+
+    Args:
+        starts: ``[S]``, where the first step of each is.
+        lengths: ``[S]``, steps of each, at least 1.
+    """
+    item = pack(Cut(starts, lengths + 1, np.zeros_like(starts)), np.arange(len(starts)))
+    sizes = item.batch_sizes
+    # Every row but the first of each sequence was seen after a step, which is as many rows before it as there are
+    # sequences at that step's place.
+    now = np.arange(sizes[0], len(item.steps)) - np.repeat(sizes[:-1], sizes[1:])
+    return PackedRows(item.steps, now, sizes)
+
+
 def split_by_steps(cut: Cut, chosen: Index, most_steps: int) -> Iterator[Index]:
     """Splits sequences into runs of at most ``most_steps`` steps, or of one sequence that has more."""
     ends = np.cumsum(cut.lengths[chosen])

@@ -39,14 +39,19 @@ def keeps_replay(settings: TrainerSettings) -> bool:
     return isinstance(settings.hyperparameters, SACHyperparameters)
 
 
-def replay_row_bytes(spec: BehaviorSpec) -> int:
-    """Returns the bytes of one row (the columns of `learner.device.replay.replay_columns`), its tables included."""
+def replay_row_bytes(spec: BehaviorSpec, memory_size: int = 0) -> int:
+    """Returns the bytes of one row (the columns of `learner.device.replay.replay_columns`), its tables included.
+
+    Args:
+        spec: what the behavior sees and does.
+        memory_size: numbers of memory an agent; 0 = none.
+    """
     observed = sum(
         observation.size * np.dtype(stored_type(observation.dtype)).itemsize for observation in spec.observations
     )
     action = spec.action
     acted = 4 * action.continuous_size + 4 * len(action.discrete_branches) + action.mask_size
-    return observed + acted + 4 + 1 + _TABLE_BYTES  # reward, terminated
+    return observed + acted + 4 + 1 + 4 * memory_size + _TABLE_BYTES  # reward, terminated, ...
 
 
 def replay_size(row_bytes: int, *, buffer_size: int, time_horizon: int) -> ReplaySize:

@@ -92,11 +92,12 @@ def footprint(spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSet
 def _experience(spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSettings) -> tuple[int, int]:
     """Returns rows and bytes of a row of the ring, or of the replay memory."""
     buffer_size, horizon = settings.hyperparameters.buffer_size, settings.time_horizon
-    if keeps_replay(settings):
-        row_bytes = replay_row_bytes(spec)
-        return replay_size(row_bytes, buffer_size=buffer_size, time_horizon=horizon).capacity_rows, row_bytes
     memory = settings.network_settings.memory
-    row_bytes = on_policy_row_bytes(spec, 0 if memory is None else memory.memory_size)
+    memory_size = 0 if memory is None else memory.memory_size
+    if keeps_replay(settings):
+        row_bytes = replay_row_bytes(spec, memory_size)
+        return replay_size(row_bytes, buffer_size=buffer_size, time_horizon=horizon).capacity_rows, row_bytes
+    row_bytes = on_policy_row_bytes(spec, memory_size)
     size = ring_size(
         row_bytes,
         ring_steps=service.device_ring_steps,

@@ -19,6 +19,7 @@ from learner.networks.activations import Activation, activation
 from learner.networks.conditioning import ConditionedLayer
 from learner.networks.encoders import Encoded, ObservationEncoder, VectorEncoder
 from learner.networks.initializers import Initializer
+from learner.networks.memory import Memory, Unrolled
 from learner.settings.network import NetworkSettings
 
 TWINS = 2
@@ -69,12 +70,13 @@ class TwinRecord(NamedTuple):
 class TwinCritic(nn.Module):
     """Observations and continuous actions to ``[2, B, signals, choices]``.
 
-    The encoder is common to both (a picture is read once), all layers after it are not. ``choices`` is the number of all
-    choices of all branches, side by side, and 1 without discrete actions.
+    The encoder is common to both (a picture is read once), and so is a memory behind it, which knows nothing of the
+    actions; all layers after these are not. ``choices`` is the number of all choices of all branches, side by side, and 1
+    without discrete actions.
 
     Args:
         spec: what the behavior sees and does.
-        settings: the network block of the run file; ``memory`` has no effect here.
+        settings: the network block of the run file.
         signals: number of reward signals.
         generator: where initial weights come from; None is torch's own.
 
@@ -93,9 +95,13 @@ class TwinCritic(nn.Module):
         self._signals = signals
         self.choices = spec.action.mask_size or 1
         self.encoder = ObservationEncoder(spec.observations, settings, initializer)
+        self.memory = (
+            Memory(self.encoder.size, settings.memory.memory_size, initializer) if settings.memory is not None else None
+        )
         units, goals = settings.hidden_units, self.encoder.goal_size
         count = settings.num_layers - 1 if goals else settings.num_layers
-        inputs = self.encoder.size + self._axes
+        self._encoded_size = self.encoder.size if self.memory is None else self.memory.size
+        inputs = self._encoded_size + self._axes
         widths = [inputs] + [units] * count
         gain = initializer.gains.hidden
         self._layers = tuple(
@@ -111,20 +117,35 @@ class TwinCritic(nn.Module):
         last = units if goals else widths[-1]
         outputs = signals * self.choices
         self.head = TwinLayer(initializer.value(last, outputs), initializer.value(last, outputs))
-        self.encoder_learns = any(parameter.requires_grad for parameter in self.encoder.parameters())
+        self.encoder_learns = any(parameter.requires_grad for parameter in self._before_layers())
 
-    def forward(self, observations: Sequence[Tensor], actions: Tensor | None) -> Tensor:
+    def forward(
+        self, observations: Sequence[Tensor], actions: Tensor | None, batch_sizes: Tensor | None = None
+    ) -> Tensor:
         """Computes values ``[2, B, signals, choices]``.
 
         Args:
             observations: ``[B, *shape]`` each, in wire types.
             actions: ``[B, n]`` in [-1, 1], or None without continuous actions.
+            batch_sizes: see `encode`.
         """
-        return self.values(self.encode(observations), actions)
+        return self.values(self.encode(observations, batch_sizes), actions)
 
-    def encode(self, observations: Sequence[Tensor]) -> Encoded:
-        """Encodes ``[B, *shape]`` of each observation."""
-        return self.encoder.encode(list(observations))
+    def encode(self, observations: Sequence[Tensor], batch_sizes: Tensor | None = None) -> Encoded:
+        """Encodes ``[B, *shape]`` of each observation.
+
+        Args:
+            observations: in wire types; packed sequences with a memory, before which nothing is remembered.
+            batch_sizes: ``[L]`` int64 on the CPU, sequences that have a row at each place; needed with a memory only.
+        """
+        encoded = self.encoder.encode(list(observations))
+        if self.memory is None:
+            return encoded
+        if batch_sizes is None:
+            raise ValueError("critics with a memory were called without sequences")
+        nothing = encoded.values.new_zeros(int(batch_sizes[0]), self.memory.memory_size)
+        hidden, _ = self.memory.unroll(encoded.values, Unrolled(batch_sizes, nothing))
+        return encoded._replace(values=hidden)
 
     def values(self, encoded: Encoded, actions: Tensor | None) -> Tensor:
         """Computes values ``[2, B, signals, choices]`` of what `encode` made."""
@@ -156,7 +177,7 @@ class TwinCritic(nn.Module):
         return self._shaped(self.head(values)), TwinRecord(inputs, sums)
 
     def backward(self, record: TwinRecord, encoded: Encoded, outer: Tensor) -> None:
-        """Writes the gradient of every parameter, of the encoder, too.
+        """Writes the gradient of every parameter, of encoder and memory, too.
 
         Args:
             record: of `record`.
@@ -169,8 +190,8 @@ class TwinCritic(nn.Module):
         inner = self._through(record, self._flat(outer), writes=True)
         if not self.encoder_learns:
             return
-        to_encoded = self._to_inputs_of_first(inner, slice(None, self.encoder.size))
-        _write(encoded.values, list(self.encoder.parameters()), to_encoded)
+        to_encoded = self._to_inputs_of_first(inner, slice(None, self._encoded_size))
+        _write(encoded.values, self._before_layers(), to_encoded)
 
     def to_actions(self, record: TwinRecord, outer: Tensor) -> Tensor:
         """Returns the derivative with respect to the actions ``[B, n]``; writes nothing.
@@ -183,11 +204,15 @@ class TwinCritic(nn.Module):
             (found,) = torch.autograd.grad(record.watched, [record.actions], outer)
             return found
         inner = self._through(record, self._flat(outer), writes=False)
-        return self._to_inputs_of_first(inner, slice(self.encoder.size, None))
+        return self._to_inputs_of_first(inner, slice(self._encoded_size, None))
 
     def vector_encoders(self) -> list[tuple[int, VectorEncoder]]:
         """Returns every encoder that normalizes, with the position of its observation."""
         return list(self.encoder.normalizing.items())
+
+    def _before_layers(self) -> list[nn.Parameter]:
+        """Returns what autograd goes back to: the parameters of encoder and memory."""
+        return [*self.encoder.parameters(), *(() if self.memory is None else self.memory.parameters())]
 
     def _first(self, encoded: Tensor, actions: Tensor | None) -> Tensor:
         values = encoded if actions is None else torch.cat((encoded, actions), dim=1)

@@ -19,7 +19,12 @@ from learner.settings.base import (
     Whole,
     invalid_as_told,
 )
-from learner.settings.hyperparameters import HyperparameterSettings, hyperparameters_of, unknown_trainer_message
+from learner.settings.hyperparameters import (
+    HyperparameterSettings,
+    SACHyperparameters,
+    hyperparameters_of,
+    unknown_trainer_message,
+)
 from learner.settings.network import NetworkSettings
 from learner.settings.rewards import ExtrinsicSettings, RewardSignals
 
@@ -148,5 +153,11 @@ class TrainerSettings(SettingsModel):
                 f"network_settings.memory.sequence_length is {memory.sequence_length}, more than "
                 f"hyperparameters.batch_size {hyper.batch_size}{f' in {parts} parts' if parts > 1 else ''}: lower the "
                 "one or raise the other"
+            )
+        if memory is not None and isinstance(hyper, SACHyperparameters) and memory.sequence_length > hyper.buffer_size:
+            raise invalid_as_told(
+                f"network_settings.memory.sequence_length is {memory.sequence_length}, more than "
+                f"hyperparameters.buffer_size {hyper.buffer_size}, so that the replay memory would hold no whole sequence: "
+                "lower the one or raise the other"
             )
         return self

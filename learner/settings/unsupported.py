@@ -12,7 +12,7 @@ from learner.settings.trainer import TrainerSettings
 BUILT_TRAINERS = frozenset({"appo", "impala", "ppo", "sac"})
 """Trainer types that can be trained; the others of the run file can be read."""
 
-RECURRENT_TRAINERS = frozenset({"appo", "impala", "ppo"})
+RECURRENT_TRAINERS = frozenset({"appo", "impala", "ppo", "sac"})
 """Those whose policies may have a memory."""
 
 CLONING_TRAINERS = frozenset({"appo", "impala", "ppo", "sac"})

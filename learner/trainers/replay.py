@@ -51,11 +51,23 @@ class ReplayTrainer(RLTrainer):
         self.hyperparameters = self._own_hyperparameters(context, SACHyperparameters)
         self._draws = torch.Generator(context.device).manual_seed(context.seed)
         super().__init__(context)
-        hyper, spec = self.hyperparameters, context.behavior.spec
+        behavior, hyper = context.behavior, self.hyperparameters
+        memory_size = behavior.memory_size
+        # Sequences are drawn by the host, which must know their lengths.
+        self._choices = torch.Generator().manual_seed(context.seed) if memory_size else self._draws
         size = replay_size(
-            replay_row_bytes(spec), buffer_size=hyper.buffer_size, time_horizon=self.trainer_settings.time_horizon
+            replay_row_bytes(behavior.spec, memory_size),
+            buffer_size=hyper.buffer_size,
+            time_horizon=self.trainer_settings.time_horizon,
         )
-        self.memory = ReplayMemory(spec, size, context.device, self._draws)
+        self.memory = ReplayMemory(
+            behavior.spec,
+            size,
+            context.device,
+            self._choices,
+            memory_size=memory_size,
+            memory_stride=behavior.memory_stride,
+        )
         self.intake = ReplayIntake(context.behavior.name, self.memory, context.ledger, context.generation)
         self.debt = UpdateDebt(hyper.steps_per_update, hyper.buffer_init_steps)
         self._needed_steps = min(hyper.batch_size, hyper.buffer_size)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
+import pytest
 
 from tests.e2e.processes import Processes
 from tests.e2e.runs import write_run
@@ -21,9 +22,15 @@ RUN: dict[str, Any] = {
 }
 
 
-def test_a_run_with_replay_memory_stops_and_goes_on(processes: Processes) -> None:
-    """An update for each step, no step dropped, actions squashed; after a stop the memory is read from its file."""
-    run_file = write_run(processes.folder, {NAME: RUN})
+@pytest.mark.parametrize("size", [0, 8])
+def test_a_run_with_replay_memory_stops_and_goes_on(processes: Processes, size: int) -> None:
+    """An update for each step, no step dropped, actions squashed; after a stop the memory is read from its file.
+
+    So it is with networks that remember; their actors and the exported model carry what they remember.
+    """
+    memory = {"memory_size": size, "sequence_length": 5} if size else None
+    network: dict[str, Any] = {**RUN["network_settings"], "memory": memory}
+    run_file = write_run(processes.folder, {NAME: {**RUN, "network_settings": network}})
     learner = processes.learner(run_file)
     actors = [processes.actor(learner.address, "Pendulum-v1", "--num-envs", "2", name=f"actor-{n}") for n in (1, 2)]
     learner.wait_for(lambda: learner.behavior(NAME).version >= 100, "version 100", *actors)
@@ -36,7 +43,12 @@ def test_a_run_with_replay_memory_stops_and_goes_on(processes: Processes) -> Non
     assert learner.wait() == 0, learner.said()
     assert (learner.folder / NAME / "last_replay_buffer.npz").exists()
     session = onnxruntime.InferenceSession(learner.folder / f"{NAME}.onnx")  # type: ignore[attr-defined]
-    (action,) = session.run(["deterministic_continuous_actions"], {"obs_0": np.full((3, 3), 9.0, np.float32)})
+    given = {"obs_0": np.full((3, 3), 9.0, np.float32)}
+    if size:
+        given["recurrent_in"] = np.zeros((3, 1, size), np.float32)
+        (remembered,) = session.run(["recurrent_out"], given)
+        assert np.asarray(remembered).shape == (3, 1, size)
+    (action,) = session.run(["deterministic_continuous_actions"], given)
     assert np.abs(np.asarray(action)).max() <= 1.0
 
     again = processes.learner(run_file, "--resume", port=port)
@@ -45,5 +57,6 @@ def test_a_run_with_replay_memory_stops_and_goes_on(processes: Processes) -> Non
     again.wait_for(lambda: again.behavior(NAME).version >= version + 20, "20 more versions", *actors)
     assert {entry.reason for entry in again.behavior(NAME).books.dropped} <= {"generation"}
     assert "replay_loaded" in again.err()
+    assert not any("memory" in actor.err() for actor in actors)
     again.signal(signal.SIGTERM)
     assert again.wait() == 0, again.said()

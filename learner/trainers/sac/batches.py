@@ -6,12 +6,13 @@ import torch
 from rollcast.specs import BehaviorSpec
 from torch import Tensor
 
-from learner.device.columns import ACTION_MASK, TERMINATED
-from learner.device.replay import ReplayMemory
+from learner.device.columns import ACTION_MASK, MEMORY, TERMINATED, observation_column
+from learner.device.replay import Places, ReplayMemory
+from learner.device.replay_sequences import DrawnSequences
 from learner.networks.distributions import branch_offsets
 from learner.rewards.signal_set import SignalSet
 from learner.rewards.transitions import Transitions
-from learner.trainers.sac.learner import Batch
+from learner.trainers.sac.reading import Batch, Remembered
 from learner.trainers.transitions import TransitionReader
 
 
@@ -29,12 +30,23 @@ class BatchMaker:
         self._memory = memory
         self._signals = signals
         self._reader = TransitionReader(spec, needs_observations=True)
+        self._observations = tuple(observation_column(observation.name) for observation in spec.observations)
         self._branches = tuple(spec.action.discrete_branches)
         self._offsets = branch_offsets(self._branches, device)
 
     def draw(self, count: int) -> tuple[Batch, Transitions]:
-        """Draws steps; what reward signals see of them comes with the batch."""
-        rows, next_rows = self._memory.draw(count)
+        """Draws steps, or sequences that would make so many if all were whole (at least one).
+
+        What reward signals see of the steps comes with the batch.
+        """
+        sequences = self._memory.sequences
+        if sequences is None:
+            return self._read(self._memory.draw(count), None)
+        drawn = self._memory.draw_sequences(max(1, count // sequences.stride))
+        return self._read(Places(drawn.step_rows, drawn.next_rows), drawn)
+
+    def _read(self, places: Places, drawn: DrawnSequences | None) -> tuple[Batch, Transitions]:
+        rows, next_rows = places
         transitions = self.transitions(rows, next_rows)
         storage = self._memory.storage
         masks = storage[ACTION_MASK] if self._branches and self._memory.masked else None
@@ -47,8 +59,18 @@ class BatchMaker:
             None if masks is None else masks.index_select(0, next_rows),
             self._signals.evaluate(transitions).float(),
             transitions.terminated.float(),
+            None if drawn is None else self._remembered(drawn),
         )
         return batch, transitions
+
+    def _remembered(self, drawn: DrawnSequences) -> Remembered:
+        storage = self._memory.storage
+        return Remembered(
+            [storage[name].index_select(0, drawn.rows) for name in self._observations],
+            drawn.now,
+            drawn.batch_sizes,
+            storage[MEMORY].index_select(0, drawn.first_rows),
+        )
 
     def rewards(self, rows: Tensor) -> Tensor:
         """Computes the present rewards of steps at places ``[B]`` int64: ``[B, K]`` float64."""

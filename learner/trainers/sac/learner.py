@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -27,31 +25,7 @@ from learner.trainers.sac.loss import (
     temperature_loss,
 )
 from learner.trainers.sac.networks import SACNetworks, TargetEntropies
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """B steps drawn from replay memory.
-
-    Attributes:
-        observations: ``[B, *shape]`` each.
-        next_observations: the same, after the step.
-        actions: ``[B, n]`` in [-1, 1], or None without continuous actions.
-        choices: ``[B, b]`` int64, each plus the offset of its branch, or None without discrete actions.
-        masks: ``[B, A]``, or None if everything was always allowed.
-        next_masks: the same, after the step.
-        rewards: ``[B, K]`` float32, of the reward signals.
-        terminated: ``[B]`` float32, 1 where nothing follows.
-    """
-
-    observations: Sequence[Tensor]
-    next_observations: Sequence[Tensor]
-    actions: Tensor | None
-    choices: Tensor | None
-    masks: Tensor | None
-    next_masks: Tensor | None
-    rewards: Tensor
-    terminated: Tensor
+from learner.trainers.sac.reading import Batch, backward_policy, encode, encode_next, record_policy
 
 
 class Report(NamedTuple):
@@ -144,21 +118,19 @@ class SACLearner:
         alphas = networks.temperatures.alphas()
         noise, next_noise = self._noise(batch.rewards.shape[0])
 
-        # `record` computes the same as `forward`, and faster, although nothing goes back through it here.
-        next_hidden, _ = networks.policy.body.record(batch.next_observations)
-        following = draw(networks.policy.act(next_hidden, batch.next_masks), next_noise)
-        next_values, _ = networks.target.record(networks.target.encode(batch.next_observations), following.actions)
+        acting = record_policy(networks.policy, batch)
+        following = draw(networks.policy.act(acting.next_hidden, batch.next_masks), next_noise)
+        next_values, _ = networks.target.record(encode_next(networks.target, batch), following.actions)
         soft = soft_values(following, next_values, alphas, branches)
         targets = critic_targets(batch.rewards, batch.terminated, soft, self._gamma, self._ignores_ends)
 
         critic = networks.critic
-        encoded = self._encode(batch.observations)
+        encoded = encode(critic, batch)
         detached = Encoded(encoded.values.detach(), None if encoded.goals is None else encoded.goals.detach())
         values, record = critic.record(encoded if critic.conditioned is not None else detached, batch.actions)
         to_values, critic_losses = critic_loss(values, batch.choices, targets)
 
-        hidden, body = networks.policy.body.record(batch.observations)
-        drawn = draw(networks.policy.act(hidden, batch.masks), noise)
+        drawn = draw(networks.policy.act(acting.hidden, batch.masks), noise)
         drawn_values, drawn_record = critic.record(detached, drawn.actions)
         to_actions = None
         if drawn.actions is not None:
@@ -166,7 +138,8 @@ class SACLearner:
         gradients, loss = policy_loss(drawn, drawn_values, to_actions, alphas, branches)
 
         critic.backward(record, encoded, to_values)
-        networks.policy.body.backward(body, networks.policy.heads_backward(hidden, gradients, batch.masks))
+        to_hidden = networks.policy.heads_backward(acting.hidden, gradients, batch.masks)
+        backward_policy(networks.policy, batch, acting, to_hidden)
         self._write_temperatures(drawn, batch.masks)
         for optimizer in (self.critic_optimizer, self.policy_optimizer, self.temperature_optimizer):
             optimizer.step()
@@ -206,12 +179,6 @@ class SACLearner:
             return None, None
         both = torch.randn((2, steps, self._axes), generator=self._generator, device=self._device)
         return both[0], both[1]
-
-    def _encode(self, observations: Sequence[Tensor]) -> Encoded:
-        """Encodes for the critics; autograd watches if they learn something there."""
-        critic = self.networks.critic
-        with torch.set_grad_enabled(critic.encoder_learns):
-            return critic.encode(observations)
 
     def _write_temperatures(self, drawn: Draw, masks: Tensor | None) -> None:
         temperatures = self.networks.temperatures

@@ -52,12 +52,6 @@ class SACTrainer(ReplayTrainer):
     """
 
     def __init__(self, context: TrainerContext) -> None:
-        if context.behavior.settings.network_settings.memory is not None:
-            raise UserError(
-                ExitCode.RUN_FILE,
-                f"behaviors.{context.behavior.name}.network_settings.memory is set, and sac trains no recurrent networks: "
-                "take the memory block out, or use ppo",
-            )
         if context.behavior.settings.network_settings.tower is not None:
             raise UserError(
                 ExitCode.RUN_FILE,
@@ -196,6 +190,7 @@ class SACTrainer(ReplayTrainer):
             "signal_steps": self._signal_steps,
             "cloning": {} if self.cloning is None else self.cloning.state_dict(),
             "draws": {"device": self._draws.device.type, "state": self._draws.get_state()},
+            "choices": None if self._choices is self._draws else self._choices.get_state(),
         }
 
     def load_model_state(self, state: Mapping[str, Any]) -> None:
@@ -217,3 +212,5 @@ class SACTrainer(ReplayTrainer):
         draws = state["draws"]
         if draws["device"] == self._draws.device.type:  # another kind of device has another kind of generator
             self._draws.set_state(draws["state"].cpu())
+        if self._choices is not self._draws and state.get("choices") is not None:
+            self._choices.set_state(state["choices"].cpu())

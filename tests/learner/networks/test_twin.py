@@ -24,6 +24,7 @@ SPECS = {
     "goals for choices": behavior(goal(), vector(), branches=(3,)),
 }
 SIGNALS, STEPS = 2, 5
+SIZES = torch.tensor([2, 2, 1])  # two sequences, of three steps and of two
 
 
 def observations(spec: BehaviorSpec) -> list[Tensor]:
@@ -52,10 +53,13 @@ def actions_of(spec: BehaviorSpec) -> Tensor | None:
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
 @pytest.mark.parametrize("activation", ["swish", "relu", "tanh"])
-@pytest.mark.parametrize("layers", [1, 3])
-def test_derivatives_are_autograd_s(spec: BehaviorSpec, activation: str, layers: int) -> None:
+@pytest.mark.parametrize(("layers", "memory"), [(1, None), (3, None), (1, {"memory_size": 6}), (2, {"memory_size": 6})])
+def test_derivatives_are_autograd_s(
+    spec: BehaviorSpec, activation: str, layers: int, memory: dict[str, int] | None
+) -> None:
     """Every parameter's gradient is written, and that of the actions returned, for any outer derivative."""
-    critic = make(spec, activation=activation, num_layers=layers)
+    critic = make(spec, activation=activation, num_layers=layers, memory=memory)
+    sizes = None if memory is None else SIZES
     seen, actions = observations(spec), actions_of(spec)
     outer = torch.randn(2, STEPS, SIGNALS, spec.action.mask_size or 1)
 
@@ -63,12 +67,12 @@ def test_derivatives_are_autograd_s(spec: BehaviorSpec, activation: str, layers:
     for parameter in reference.parameters():
         parameter.grad = None
     leaf = None if actions is None else actions.clone().requires_grad_()
-    expected = reference(seen, leaf)
+    expected = reference(seen, leaf, sizes)
     torch.autograd.backward(expected, outer)
 
     with torch.no_grad():
         with torch.set_grad_enabled(critic.encoder_learns):
-            encoded = critic.encode(seen)
+            encoded = critic.encode(seen, sizes)
         detached = Encoded(encoded.values.detach(), None if encoded.goals is None else encoded.goals.detach())
         values, record = critic.record(encoded if critic.conditioned is not None else detached, actions)
         critic.backward(record, encoded, outer)
@@ -94,6 +98,23 @@ def test_the_twins_differ_and_share_nothing_but_the_encoder() -> None:
         changed, same = critic(seen, actions)
     assert not torch.allclose(changed, first)
     assert torch.equal(same, second)
+
+
+def test_a_memory_goes_through_sequences_from_nothing() -> None:
+    """What a step is worth depends on the steps before it in its own sequence, and on no others."""
+    critic = make(SPECS["continuous"], memory={"memory_size": 6})
+    seen, actions = observations(SPECS["continuous"]), actions_of(SPECS["continuous"])
+    with torch.no_grad():
+        values = critic(seen, actions, SIZES)
+        seen[0][0] += 1.0
+        changed = critic(seen, actions, SIZES)
+        assert actions is not None
+        alone = critic([seen[0][[1, 3]]], actions[[1, 3]], torch.tensor([1, 1]))
+    is_same = [torch.equal(values[:, step], changed[:, step]) for step in range(STEPS)]
+    assert is_same == [False, True, False, True, False]
+    torch.testing.assert_close(alone[:, 0], values[:, 1])
+    with pytest.raises(ValueError, match="without sequences"):
+        critic.encode(seen)
 
 
 def test_the_same_generator_makes_the_same_critics() -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from learner.networks.memory import Memory
 from learner.networks.policy import PolicyNetwork
+from learner.networks.squashed import SquashedPolicyNetwork
 from learner.publish.check import PolicyCheckFailed
 from learner.publish.describe import describe
 from learner.publish.onnx import PolicyExporter
@@ -21,14 +22,17 @@ from tests.learner.networks.specs import entities, goal, image, vector
 
 onnxruntime: Any = untyped_runtime  # it has no types
 SIZE = 8
+KINDS = (PolicyNetwork, SquashedPolicyNetwork)
 SEEN = {"vector": (vector(),), "picture": (image(), vector()), "goal": (vector(), goal()), "crowd": (entities(),)}
 
 
-def policy(*observations: Any, action: ActionSpec | None = None) -> PolicyNetwork:
+def policy(
+    *observations: Any, action: ActionSpec | None = None, kind: type[PolicyNetwork] = PolicyNetwork
+) -> PolicyNetwork:
     """A policy with a memory."""
     spec = BehaviorSpec("Walker", observations, action or ActionSpec(2, (3,)))
     settings = NetworkSettings(hidden_units=8, normalize=True, memory=MemorySettings(memory_size=SIZE))
-    return PolicyNetwork(spec, settings)
+    return kind(spec, settings)
 
 
 def exporter_of(network: PolicyNetwork) -> PolicyExporter:
@@ -36,18 +40,20 @@ def exporter_of(network: PolicyNetwork) -> PolicyExporter:
     return PolicyExporter(network, describe(network, behavior_index=0, generation=1, memory_stride=4))
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seen", SEEN)
-def test_a_memory_behind_any_body_passes_its_check(seen: str) -> None:
+def test_a_memory_behind_any_body_passes_its_check(seen: str, kind: type[PolicyNetwork]) -> None:
     """With every parameter and buffer changed at random, the file computes what torch does."""
-    exporter_of(policy(*SEEN[seen])).verify()
+    exporter_of(policy(*SEEN[seen], kind=kind)).verify()
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "action", [ActionSpec(2), ActionSpec(0, (3, 2)), ActionSpec(1, (4,))], ids=["axes", "branches", "both"]
 )
-def test_step_by_step_it_remembers_as_the_network_does(action: ActionSpec) -> None:
+def test_step_by_step_it_remembers_as_the_network_does(action: ActionSpec, kind: type[PolicyNetwork]) -> None:
     """Over many steps, with episodes that end and other versions amid them, nothing drifts apart."""
-    network = policy(vector(), action=action)
+    network = policy(vector(), action=action, kind=kind)
     exporter = exporter_of(network)
     generator = np.random.default_rng(3)
     memory, own = np.zeros((5, SIZE), np.float32), torch.zeros(5, SIZE)

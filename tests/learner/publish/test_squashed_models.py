@@ -16,7 +16,7 @@ from learner.publish.check import open_session, random_inputs, random_state
 from learner.publish.describe import describe
 from learner.publish.onnx import PolicyExporter
 from learner.publish.unity import render_unity
-from learner.settings.network import NetworkSettings
+from learner.settings.network import MemorySettings, NetworkSettings
 from tests.learner.publish.conftest import ENTITIES, GOAL, HWC, image, vector
 
 KINDS: dict[str, tuple[tuple[Any, ...], ActionSpec]] = {
@@ -27,10 +27,10 @@ KINDS: dict[str, tuple[tuple[Any, ...], ActionSpec]] = {
 }
 
 
-def network_of(kind: str) -> SquashedPolicyNetwork:
+def network_of(kind: str, memory: MemorySettings | None = None) -> SquashedPolicyNetwork:
     """A network with other weights and statistics than it was made with."""
     observations, action = KINDS[kind]
-    settings = NetworkSettings(hidden_units=16, normalize=True)
+    settings = NetworkSettings(hidden_units=16, normalize=True, memory=memory)
     network = SquashedPolicyNetwork(BehaviorSpec("Walker", observations, action), settings)
     buffers = {name for name, _ in network.named_buffers()}
     network.load_state_dict(random_state(network.state_dict(), buffers, np.random.default_rng(1)))
@@ -72,3 +72,25 @@ def test_unity_gets_squashed_actions(kind: str) -> None:
     )
     assert np.abs(found["continuous_actions"]).max() <= 1.0
     assert not np.allclose(found["continuous_actions"], found["deterministic_continuous_actions"])
+
+
+def test_unity_gets_memories_of_squashed_policies() -> None:
+    """What goes in and comes out of the memory, and how large it is, stand in the model as in ppo's."""
+    network = network_of("hybrid", MemorySettings(memory_size=8))
+    session = open_session(render_unity(network))
+    shapes = {item.name: item.shape for item in session.get_inputs()}
+    assert shapes["recurrent_in"] == ["batch", 1, 8]
+    names = [item.name for item in session.get_outputs()]
+    assert names[-1] == "recurrent_out"
+    feed = random_inputs(network.spec, 8, 64, np.random.default_rng(2))
+    given = {name: value.astype(np.float32) for name, value in feed.items()}
+    given["recurrent_in"] = given["recurrent_in"].reshape(64, 1, 8)
+    found = dict(zip(names, session.run(names, {name: given[name] for name in shapes}), strict=True))
+    observed, masks, memory = (torch.from_numpy(feed[name]) for name in ("obs_0", "action_masks", "recurrent_in"))
+    with torch.no_grad():
+        mean, _, _, remembered = network([observed], masks, memory)
+    assert mean is not None
+    assert remembered is not None
+    assert found["memory_size"] == [8.0]
+    np.testing.assert_allclose(found["recurrent_out"][:, 0], remembered.numpy(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found["deterministic_continuous_actions"], mean.tanh().numpy(), rtol=1e-4, atol=1e-5)

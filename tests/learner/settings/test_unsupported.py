@@ -35,17 +35,17 @@ def test_each_feature_that_is_not_built_is_named(write_run: WriteRun, text: str,
     assert expected in lines[0]
 
 
-@pytest.mark.parametrize("trainer", ["poca", "sac"])
+@pytest.mark.parametrize("trainer", ["poca"])
 def test_memory_of_trainers_without_recurrent_networks_is_named(write_run: WriteRun, trainer: str) -> None:
     """Their memory is refused by its path, with the trainers that have one."""
     text = f"behaviors: {{A: {{trainer_type: {trainer}, network_settings: {{memory: {{}}}}}}}}"
     lines = [line for line in unsupported(load_run_options(write_run(text)).options) if "memory" in line]
     assert len(lines) == 1
     assert lines[0].startswith(f"behaviors.A.network_settings.memory: {trainer} has no recurrent networks, remove it")
-    assert lines[0].endswith("appo, impala, ppo")
+    assert lines[0].endswith("appo, impala, ppo, sac")
 
 
-@pytest.mark.parametrize("trainer", ["appo", "impala", "ppo"])
+@pytest.mark.parametrize("trainer", ["appo", "impala", "ppo", "sac"])
 def test_memory_is_built(write_run: WriteRun, trainer: str) -> None:
     """A recurrent policy of these trainers is not refused."""
     text = f"behaviors: {{A: {{trainer_type: {trainer}, network_settings: {{memory: {{}}}}}}}}"

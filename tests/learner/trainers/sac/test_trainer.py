@@ -228,7 +228,8 @@ def test_updates_that_are_not_finite_are_undone() -> None:
     assert all(value.isfinite().all() for value in bench.published.state.values())
 
 
-def _saved(trainer: SACTrainer) -> dict[str, Any]:
+def saved(trainer: SACTrainer) -> dict[str, Any]:
+    """What a checkpoint of it brings back."""
     file = io.BytesIO()
     torch.save(trainer.state_dict(), file)
     file.seek(0)
@@ -245,7 +246,7 @@ def test_interrupted_training_equals_uninterrupted_training(spec: BehaviorSpec, 
         actor = SyntheticActor(bench)
         feed(bench, actor, trainer, 12)
         if interrupted:
-            state = _saved(trainer)
+            state = saved(trainer)
             trainer.save_experience(tmp_path)
             trainer = SACTrainer(bench.context(seed=99))
             trainer.load_state_dict(state)
@@ -264,7 +265,7 @@ def test_temperatures_are_in_checkpoints() -> None:
     bench, trainer = make(HYBRID)
     feed(bench, SyntheticActor(bench), trainer, 3)
     again = SACTrainer(bench.context(seed=5))
-    again.load_state_dict(_saved(trainer))
+    again.load_state_dict(saved(trainer))
     for own, theirs in zip(
         trainer.networks.temperatures.parameters(), again.networks.temperatures.parameters(), strict=True
     ):
@@ -281,7 +282,7 @@ def test_without_its_memory_a_run_fills_it_again(tmp_path: Path) -> None:
     trainer.save_experience(tmp_path)
     assert not list(tmp_path.iterdir())
     again = SACTrainer(bench.context())
-    again.load_state_dict(_saved(trainer))
+    again.load_state_dict(saved(trainer))
     again.load_experience(tmp_path)
     again.start()
     feed(bench, actor, again, 2)
@@ -298,7 +299,7 @@ def test_a_memory_that_cannot_be_read_costs_its_steps_only(tmp_path: Path) -> No
     path = tmp_path / FILE_NAME
     path.write_bytes(path.read_bytes()[:500])
     again = SACTrainer(bench.context())
-    again.load_state_dict(_saved(trainer))
+    again.load_state_dict(saved(trainer))
     with structlog.testing.capture_logs() as logs:
         again.load_experience(tmp_path)
     assert (again.ring.steps, again.get_step, again.version) == (0, 60, 30)
@@ -312,7 +313,7 @@ def test_an_initial_state_brings_the_networks_alone() -> None:
     bench, trainer = make()
     feed(bench, SyntheticActor(bench), trainer, 2)
     _, other = make()
-    other.load_initial_state(_saved(trainer))
+    other.load_initial_state(saved(trainer))
     assert all(torch.equal(value, weights(other)[name]) for name, value in weights(trainer).items())
     assert (other.version, other.get_step, other.owed, other.ring.steps) == (0, 0, 0, 0)
 
@@ -322,9 +323,9 @@ def test_the_state_of_other_settings_is_refused() -> None:
     _, trainer = make()
     _, other = make(network={"hidden_units": 24})
     with pytest.raises(UserError, match="does not fit the run file"):
-        other.load_state_dict(_saved(trainer))
+        other.load_state_dict(saved(trainer))
     with pytest.raises(UserError, match="for trainer ppo"):
-        other.load_state_dict({**_saved(trainer), "trainer_type": "ppo"})
+        other.load_state_dict({**saved(trainer), "trainer_type": "ppo"})
 
 
 def test_training_ends_with_everything_paid() -> None:
@@ -381,7 +382,7 @@ def test_inference_learns_nothing() -> None:
     assert bench.ledger.books("Continuous").dropped == {"not_training": 20}
 
 
-@pytest.mark.parametrize("part", ["memory", "tower"])
+@pytest.mark.parametrize("part", ["tower"])
 def test_networks_that_sac_does_not_have_are_refused(part: str) -> None:
     """By name, with what to do."""
     with pytest.raises(UserError, match=rf"network_settings.{part} is set.*use ppo"):

@@ -1,0 +1,216 @@
+"""Sequences of a replay memory: whole, of one segment, with what was remembered before them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rollcast.trajectories import Chunk
+
+from learner.device.columns import MEMORY, REWARD
+from learner.device.layout import segments_of
+from learner.device.replay import ReplayMemory, replay_columns
+from learner.device.replay_file import BadReplay, read_replay, write_replay
+from learner.device.replay_sequences import DrawnSequences
+from learner.device.sequences import pack_with_next
+from learner.ingest.replay_size import replay_row_bytes, replay_size
+from tests.learner.device.chunks import SPEC, make_chunk
+from tests.learner.device.test_replay_file import _array, _rewrite
+
+SIZE = 2
+LENGTHS = st.lists(st.integers(1, 8), min_size=1, max_size=6)
+
+
+def recurrent_memory(capacity_steps: int, stride: int, size: int = SIZE, seed: int = 0) -> ReplayMemory:
+    """A memory for the behavior of `make_chunk`, whose policy remembers two numbers."""
+    found = replay_size(replay_row_bytes(SPEC, size), buffer_size=capacity_steps, time_horizon=8)
+    generator = torch.Generator().manual_seed(seed)
+    return ReplayMemory(SPEC, found, torch.device("cpu"), generator, memory_size=size, memory_stride=stride)
+
+
+def recurrent_chunk(lengths: list[int], stride: int, first: int) -> Chunk:
+    """A chunk whose policy remembered, before the sequence that begins with step n, [n + 1/2, -n]."""
+    ends = np.cumsum(lengths)
+    starts = [
+        first + end - length + begin
+        for end, length in zip(ends, lengths, strict=True)
+        for begin in range(0, length, stride)
+    ]
+    memories = np.array([[start + 0.5, -start] for start in starts], np.float32)
+    return make_chunk(lengths, first=first, memory=memories)
+
+
+def cut(lengths: list[int], stride: int, first: int) -> list[tuple[int, int]]:
+    """First step and steps of each sequence, as they should be."""
+    found = []
+    for length in lengths:
+        found += [(first + begin, min(stride, length - begin)) for begin in range(0, length, stride)]
+        first += length
+    return found
+
+
+def drawn_sequences(memory: ReplayMemory, drawn: DrawnSequences) -> list[tuple[int, int]]:
+    """First step and steps of each, after a look at every row, and at what was remembered."""
+    rewards = memory.storage[REWARD].index_select(0, drawn.rows).int()
+    states = memory.storage["obs/state"].index_select(0, drawn.rows)[:, 0].int()
+    now, after = rewards[drawn.now], states[drawn.sequences :]
+    assert torch.equal(states[drawn.now], now)
+    assert bool(((after == now + 1) | (after == -now)).all())
+    firsts = rewards[: drawn.sequences].tolist()
+    remembered = memory.storage[MEMORY].index_select(0, drawn.first_rows)
+    assert remembered.tolist() == [[first + 0.5, -first] for first in firsts]
+    found = [[first] for first in firsts]
+    sizes = drawn.batch_sizes.tolist()
+    steps = torch.split(now, sizes[1:])
+    assert steps[0].tolist() == firsts
+    for place in steps[1:]:
+        for sequence, step in zip(found, place.tolist(), strict=False):
+            assert step == sequence[-1] + 1
+            sequence.append(step)
+    return [(sequence[0], len(sequence)) for sequence in found]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(LENGTHS, min_size=1, max_size=12), st.integers(8, 40), st.integers(1, 9))
+def test_what_is_drawn_are_whole_sequences_of_one_segment(chunks: list[list[int]], capacity: int, stride: int) -> None:
+    """Those whose first step is still there, each with its memory and with what was seen after each step; no others."""
+    memory = recurrent_memory(capacity, stride)
+    first, expected = 0, []
+    for lengths in chunks:
+        parts = segments_of(chunk := recurrent_chunk(lengths, stride, first))
+        memory.add(chunk, parts, np.arange(len(lengths)))
+        expected += cut(lengths, stride, first)
+        first += sum(lengths)
+        oldest = first - memory.steps
+        whole = [sequence for sequence in expected if sequence[0] >= oldest]
+        assert memory.sequences is not None
+        assert len(memory.sequences) == len(whole) > 0
+        found = drawn_sequences(memory, memory.draw_sequences(40 * len(whole)))
+        assert set(found) == set(whole)
+
+
+@given(LENGTHS)
+def test_rows_of_steps_and_of_what_came_after_them_go_together(lengths: list[int]) -> None:
+    """Packed with their final rows: each step's next row is the one that stands as many rows behind all first ones."""
+    ends = np.cumsum(np.array(lengths) + 1)
+    starts = ends - np.array(lengths) - 1
+    packed = pack_with_next(starts, np.array(lengths))
+    assert packed.rows[len(lengths) :].tolist() == (packed.rows[packed.now] + 1).tolist()
+    finals = set((ends - 1).tolist())
+    assert Counter(packed.rows[packed.now].tolist()) == Counter(set(range(ends[-1])) - finals)
+    assert packed.batch_sizes[1:].sum() == len(packed.now)
+
+
+def test_draws_are_uniform_and_repeat_under_the_same_seed() -> None:
+    """So each step is as likely as any other, whether its sequence is long or short; steps that were drawn are counted."""
+    memory, twin = recurrent_memory(40, 4), recurrent_memory(40, 4)
+    for each in (memory, twin):
+        chunk = recurrent_chunk([8, 1, 3, 6], 4, 0)
+        each.add(chunk, segments_of(chunk), np.arange(4))
+    drawn = memory.draw_sequences(6000)
+    assert torch.equal(drawn.rows, twin.draw_sequences(6000).rows)
+    counts = np.bincount(memory.storage[REWARD].index_select(0, drawn.step_rows).int().numpy(), minlength=18)
+    assert counts.min() > 850
+    assert counts.max() < 1150
+    assert memory.counters.drawn == len(drawn.now)
+
+
+def test_a_memory_of_steps_has_no_sequences() -> None:
+    """Asking for some is a fault of the learner's own."""
+    size = replay_size(replay_row_bytes(SPEC), buffer_size=20, time_horizon=8)
+    memory = ReplayMemory(SPEC, size, torch.device("cpu"), torch.Generator())
+    with pytest.raises(ValueError, match="has no sequences"):
+        memory.draw_sequences(1)
+
+
+def test_the_size_of_a_row_is_known_beforehand() -> None:
+    """The check of a declaration counts what is remembered, too."""
+    columns = replay_columns(SPEC, memory_size=6, memory_stride=4)
+    assert replay_row_bytes(SPEC, 6) == sum(column.row_bytes for column in columns) + 8 + 1
+
+
+def written(tmp_path: Path, lengths: list[int], stride: int = 3, capacity: int = 30) -> tuple[ReplayMemory, Path]:
+    """A memory and its file."""
+    memory, first = recurrent_memory(capacity, stride), 0
+    for length in lengths:
+        chunk = recurrent_chunk([length], stride, first)
+        memory.add(chunk, segments_of(chunk), np.arange(1))
+        first += length
+    path = tmp_path / "replay.npz"
+    write_replay(memory, path)
+    return memory, path
+
+
+@pytest.mark.parametrize("lengths", [[3], [8, 8, 8], [8] * 9, [1, 2, 3] * 9])
+def test_what_is_read_is_what_was_written(tmp_path: Path, lengths: list[int]) -> None:
+    """The same sequences under the same draws, also of a memory that has wrapped; and it goes on taking steps."""
+    memory, path = written(tmp_path, lengths)
+    again = recurrent_memory(30, 3, seed=1)
+    read_replay(again, path)
+    for seed in (3, 4):
+        rewards = []
+        for each in (memory, again):
+            each._generator.manual_seed(seed)
+            drawn = each.draw_sequences(50)
+            drawn_sequences(each, drawn)
+            rewards.append(each.storage[REWARD].index_select(0, drawn.step_rows).tolist())
+            chunk = recurrent_chunk([8, 5], 3, sum(lengths) + 100 * seed)
+            each.add(chunk, segments_of(chunk), np.arange(2))
+        assert rewards[0] == rewards[1]
+
+
+def test_a_smaller_memory_takes_the_newest_sequences_that_are_whole(tmp_path: Path) -> None:
+    """buffer_size was lowered between two starts."""
+    _, path = written(tmp_path, [8, 8, 8])
+    smaller = recurrent_memory(9, 3)
+    read_replay(smaller, path)
+    assert set(drawn_sequences(smaller, smaller.draw_sequences(100))) == {(16, 3), (19, 3), (22, 2)}
+
+
+@pytest.mark.parametrize(("stride", "size"), [(4, SIZE), (3, SIZE + 2)])
+def test_a_file_of_another_shape_is_refused_by_name(tmp_path: Path, stride: int, size: int) -> None:
+    """Other memories, or records of them at other steps: the columns of both are shown."""
+    _, path = written(tmp_path, [8, 8, 8])
+    with pytest.raises(BadReplay, match=rf"its columns are .*'memory', '<f4', \[{SIZE}\], 3.*, those of .*'memory'"):
+        read_replay(recurrent_memory(30, stride, size), path)
+
+
+def test_a_file_without_memories_is_refused(tmp_path: Path) -> None:
+    """It is of a run without a memory."""
+    size = replay_size(replay_row_bytes(SPEC), buffer_size=30, time_horizon=8)
+    memory = ReplayMemory(SPEC, size, torch.device("cpu"), torch.Generator())
+    chunk = make_chunk([8])
+    memory.add(chunk, segments_of(chunk), np.arange(1))
+    write_replay(memory, tmp_path / "replay.npz")
+    with pytest.raises(BadReplay, match=r"those of this behavior .*'memory'"):
+        read_replay(recurrent_memory(30, 3), tmp_path / "replay.npz")
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        [[0, 4]],
+        [[0, 0]],
+        [[-1, 3]],
+        [[24, 3]],
+        [[7, 3]],
+        [[0, 3], [2, 3]],
+        [[3, 3], [0, 3]],
+        [[0, 3, 1]],
+        [0, 3],
+    ],
+    ids=str,
+)
+def test_a_hostile_table_of_sequences_is_refused(tmp_path: Path, table: list[object]) -> None:
+    """Sequences that are too long, beyond the end, over a segment's end, in one another, or none at all."""
+    _, path = written(tmp_path, [8, 8, 8])
+    _rewrite(path, "sequences.npy", _array(table, "<i8"))
+    memory = recurrent_memory(30, 3)
+    with pytest.raises(BadReplay, match="its table of sequences"):
+        read_replay(memory, path)
+    assert memory.steps == 0

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from learner.networks.encoders import ObservationEncoder
-from learner.networks.normalizer import RunningMoments, batch_moments
+from learner.networks.normalizer import batch_moments
+from learner.networks.statistics import EncoderStatistics
 from learner.optimizers.reduce import Reduce
 
 
-class SignalNormalizers:
+class SignalNormalizers(EncoderStatistics):
     """The float64 statistics behind the normalizers of a signal's encoders, all of which see the same.
 
     Each minibatch that the signal learns from is added, before it is learned from.
@@ -25,9 +25,8 @@ class SignalNormalizers:
     """
 
     def __init__(self, encoders: Sequence[ObservationEncoder], reduce: Reduce, device: torch.device) -> None:
-        self._encoders = [found for encoder in encoders for found in encoder.normalizing.items()]
+        super().__init__([found for encoder in encoders for found in encoder.normalizing.items()], device)
         self._reduce = reduce
-        self._moments = {index: RunningMoments(encoder.size, device) for index, encoder in self._encoders}
 
     @torch.no_grad()
     def merge(self, observations: Sequence[Tensor]) -> None:
@@ -39,19 +38,4 @@ class SignalNormalizers:
         for index, moments in self._moments.items():
             batch = self._reduce.moments(batch_moments(encoders[index].scaled(observations[index])))
             moments.merge(torch.where(batch.isfinite().all(), batch, torch.zeros_like(batch)))
-        for index, encoder in self._encoders:
-            if encoder.normalizer is not None:
-                encoder.normalizer.publish(self._moments[index])
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the statistics by position of the observation."""
-        return {str(index): moments.state_dict() for index, moments in self._moments.items()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over saved statistics; the networks' own copies are part of the networks.
-
-        Raises:
-            KeyError, ValueError: they are of other observations.
-        """
-        for index, moments in self._moments.items():
-            moments.load_state_dict(state[str(index)])
+        self.publish()

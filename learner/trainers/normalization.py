@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import structlog
 import torch
@@ -13,7 +13,8 @@ from torch import Tensor
 
 from learner.device.columns import observation_column
 from learner.networks.encoders import VectorEncoder
-from learner.networks.normalizer import RunningMoments, batch_moments
+from learner.networks.normalizer import batch_moments
+from learner.networks.statistics import EncoderStatistics
 from learner.optimizers.reduce import Reduce
 
 log = structlog.get_logger(__name__)
@@ -29,7 +30,7 @@ class Normalizing(Protocol):
         """Returns every encoder that normalizes, with the position of its observation."""
 
 
-class ObservationStatistics:
+class ObservationStatistics(EncoderStatistics):
     """The float64 statistics behind all normalizers of a behavior's networks; without normalizers it does nothing.
 
     Args:
@@ -51,14 +52,13 @@ class ObservationStatistics:
         device: torch.device,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__(network.vector_encoders(), device)
         self.refused = 0
         self._behavior = spec.name
         self._clock = clock
         self._next_warning = clock()
-        self._encoders = network.vector_encoders()
         self._names = [observation_column(observation.name) for observation in spec.observations]
         self._reduce = reduce
-        self._moments = {index: RunningMoments(encoder.size, device) for index, encoder in self._encoders}
 
     @torch.no_grad()
     def moments(self, storage: Mapping[str, Tensor], rows: Tensor) -> dict[int, Tensor]:
@@ -95,22 +95,3 @@ class ObservationStatistics:
                 refused=self.refused,
                 hint="an environment observes infinities or NaN; the normalizer leaves out the updates that have some",
             )
-
-    def publish(self) -> None:
-        """Shows the statistics to the networks."""
-        for index, encoder in self._encoders:
-            if encoder.normalizer is not None:
-                encoder.normalizer.publish(self._moments[index])
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the statistics by position of the observation."""
-        return {str(index): moments.state_dict() for index, moments in self._moments.items()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over saved statistics.
-
-        Raises:
-            KeyError, ValueError: they are of other observations.
-        """
-        for index, moments in self._moments.items():
-            moments.load_state_dict(state[str(index)])

@@ -177,3 +177,40 @@ def with_bonus(
         outer = -coefficients.beta / choices.entropies.shape[0]
         to_scores = to_scores + categorical_entropy_backward(*choices, branches, outer)
     return to_mean, to_log_std, to_scores
+
+
+def differentiated(
+    output: PolicyOutput,
+    values: Tensor,
+    batch: Batch,
+    coefficients: Coefficients,
+    branches: tuple[int, ...],
+    *,
+    policy_loss: Tensor,
+    log_ratio: Tensor,
+    to_log_prob: Tensor,
+) -> tuple[OutputGradients, Diagnostics]:
+    """Goes back to the networks' outputs, and adds what all losses have: the error of the values, and the entropy.
+
+    Args:
+        output: of the policy network for the steps of the minibatch.
+        values: ``[B, K]`` of the critic.
+        batch: the minibatch.
+        coefficients: weights.
+        branches: number of choices of each discrete branch.
+        policy_loss: scalar, the algorithm's own term.
+        log_ratio: log-probability now minus recorded, of the shape of `Batch.log_prob`.
+        to_log_prob: the derivative of that term with respect to log-probabilities, of the same shape.
+
+    Returns:
+        The derivative of policy_loss + value * (V - R)^2 - beta * entropy, and what the loss was made of.
+    """
+    error = values - batch.returns
+    choices = choices_of(output, branches)
+    diagnostics = Diagnostics(
+        policy_loss, error.square().mean(), mean_entropy(output.log_std, choices, coefficients.ratio), log_ratio
+    )
+    gradients = policy_gradients(output, choices, batch, to_log_prob, branches)
+    if coefficients.beta > 0:
+        gradients = with_bonus(gradients, choices, coefficients, branches)
+    return OutputGradients(*gradients, error.mul_(2.0 * coefficients.value / error.numel())), diagnostics

@@ -19,16 +19,7 @@ from torch import Tensor
 
 from learner.networks.policy import PolicyOutput
 from learner.networks.value import OutputGradients
-from learner.trainers.actor_critic.loss import (
-    Batch,
-    Coefficients,
-    Diagnostics,
-    choices_of,
-    log_probability,
-    mean_entropy,
-    policy_gradients,
-    with_bonus,
-)
+from learner.trainers.actor_critic.loss import Batch, Coefficients, Diagnostics, differentiated, log_probability
 
 
 def impala_loss(
@@ -54,15 +45,14 @@ def impala_loss(
     log_ratio = log_prob - batch.log_prob
     # Truncated before the exponential, which then cannot overflow.
     weight = log_ratio.clamp(max=math.log(coefficients.rho_bar)).exp_().mul_(batch.advantage)
-    error = values - batch.returns
-    choices = choices_of(output, branches)
-    diagnostics = Diagnostics(
-        (weight * log_prob).mean().neg_(),
-        error.square().mean(),
-        mean_entropy(output.log_std, choices, coefficients.ratio),
-        log_ratio,
+    policy_loss = (weight * log_prob).mean().neg_()
+    return differentiated(
+        output,
+        values,
+        batch,
+        coefficients,
+        branches,
+        policy_loss=policy_loss,
+        log_ratio=log_ratio,
+        to_log_prob=weight.mul_(-1.0 / weight.numel()),
     )
-    gradients = policy_gradients(output, choices, batch, weight.mul_(-1.0 / weight.numel()), branches)
-    if coefficients.beta > 0:
-        gradients = with_bonus(gradients, choices, coefficients, branches)
-    return OutputGradients(*gradients, error.mul_(2.0 * coefficients.value / error.numel())), diagnostics

@@ -19,16 +19,7 @@ from torch import Tensor
 
 from learner.networks.policy import PolicyOutput
 from learner.networks.value import OutputGradients
-from learner.trainers.actor_critic.loss import (
-    Batch,
-    Coefficients,
-    Diagnostics,
-    choices_of,
-    log_probability,
-    mean_entropy,
-    policy_gradients,
-    with_bonus,
-)
+from learner.trainers.actor_critic.loss import Batch, Coefficients, Diagnostics, differentiated, log_probability
 
 
 def ppo_loss(
@@ -56,15 +47,13 @@ def ppo_loss(
     limit = ratios.clamp_(1.0 - coefficients.epsilon, 1.0 + coefficients.epsilon) * batch.advantage
     # The smaller of the two counts. d(ratio)/d(log_prob) is the ratio itself; a ratio at its limit has none.
     to_log_prob = torch.where(gain <= limit, gain, 0.0).mul_(-1.0 / gain.numel())
-    error = values - batch.returns
-    choices = choices_of(output, branches)
-    diagnostics = Diagnostics(
-        torch.minimum(gain, limit).mean().neg_(),
-        error.square().mean(),
-        mean_entropy(output.log_std, choices, coefficients.ratio),
-        log_ratio,
+    return differentiated(
+        output,
+        values,
+        batch,
+        coefficients,
+        branches,
+        policy_loss=torch.minimum(gain, limit).mean().neg_(),
+        log_ratio=log_ratio,
+        to_log_prob=to_log_prob,
     )
-    gradients = policy_gradients(output, choices, batch, to_log_prob, branches)
-    if coefficients.beta > 0:
-        gradients = with_bonus(gradients, choices, coefficients, branches)
-    return OutputGradients(*gradients, error.mul_(2.0 * coefficients.value / error.numel())), diagnostics

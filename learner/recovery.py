@@ -175,7 +175,9 @@ class CheckpointKeeper:
             log.info("resumed_from", behavior=name, checkpoint=self._resume_checkpoint, step=chosen.step)
         elif saved is not None:
             trainer.load_state_dict(saved)
-            trainer.load_experience(self.store.folder.behavior_place(name))
+            missing = trainer.load_experience(self.store.folder.behavior_place(name))
+            if missing and self._lockstep is not None:
+                self._lockstep.spoil(f"{name} was resumed with other experience than it had: {missing}")
         else:
             initial = self.store.load_initial(name, trainer.trainer_settings.init_path)
             if initial is not None:
@@ -205,11 +207,15 @@ class CheckpointKeeper:
             keep_checkpoints=trainer.trainer_settings.keep_checkpoints,
             export=trainer.export_model,
         )
-        with saving(self.store.folder.path):
-            trainer.save_experience(self.store.folder.behavior(trainer.brain_name))
+        if self._lockstep is None:  # else it belongs to a run state
+            self._save_experience(trainer)
         self._metrics.note_saved(time.monotonic() - began, is_run_state=False)
         self._tell_saved(trainer.brain_name, trainer.get_step, path)
         return path
+
+    def _save_experience(self, trainer: Trainer) -> None:
+        with saving(self.store.folder.path):
+            trainer.save_experience(self.store.folder.behavior(trainer.brain_name))
 
     def save_run_state(self, trainers: Mapping[str, Trainer]) -> Path:
         """Writes the run state.
@@ -218,6 +224,9 @@ class CheckpointKeeper:
             CheckpointFailed: it cannot be written.
         """
         began = time.monotonic()
+        if self._lockstep is not None:
+            for trainer in trainers.values():
+                self._save_experience(trainer)
         with self._ledger.lock:
             parts = snapshot(self._behaviors, self._sessions, self._ledger)
             told = {

@@ -33,7 +33,7 @@ from learner.settings.base import Value
 from learner.settings.names import name_problem
 from learner.settings.resolved import to_yaml
 
-_STATISTICS = ("events.out.*", "stats.csv", "last_replay_buffer.npz")
+_STATISTICS = ("events.out.*", "stats.csv", "last_replay_buffer*.npz")
 """What another run's statistics, or its experience, would be mixed up with."""
 _MAX_GENERATION_BYTES = 4096
 _MAX_GENERATION_DIGITS = 18  # it travels as uint64

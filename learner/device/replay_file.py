@@ -24,6 +24,8 @@ from learner.device.replay import ReplayMemory
 from learner.files import atomic_file, open_regular
 
 FILE_NAME: Final = "last_replay_buffer.npz"
+OTHER_FILE_NAME: Final = "last_replay_buffer.other.npz"
+"""Where files take turns, so that the one that goes with a state on the disk stays until the next state is there."""
 _FORMAT: Final = 1
 _PAGE: Final = "page.json"
 _ROWS: Final = "rows.npy"
@@ -48,14 +50,25 @@ class BadReplay(Exception):  # noqa: N818 - says what the file is
         self.path = path
 
 
-def write_replay(memory: ReplayMemory, path: Path) -> None:
+def write_replay(memory: ReplayMemory, path: Path, *, moment: int = 0) -> None:
     """Writes all steps of a memory.
+
+    Args:
+        memory: what is written.
+        path: the file.
+        moment: when this is; whoever reads the file may ask for it.
 
     Raises:
         WriteFailed: the disk is full, ...; what was there before is untouched.
     """
     rows, first, last = memory.live()
-    page = {"format": _FORMAT, "masked": memory.masked, "used_rows": last - first, "columns": _described(memory)}
+    page = {
+        "format": _FORMAT,
+        "moment": moment,
+        "masked": memory.masked,
+        "used_rows": last - first,
+        "columns": _described(memory),
+    }
     with atomic_file(path) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         archive.writestr(_PAGE, json.dumps(page))
         _write_array(archive, _ROWS, (rows.dtype, rows.shape), iter([rows - first]))
@@ -70,15 +83,20 @@ def write_replay(memory: ReplayMemory, path: Path) -> None:
             _write_array(archive, _member(index), form, _pieces(values, places))
 
 
-def read_replay(memory: ReplayMemory, path: Path) -> None:
+def read_replay(memory: ReplayMemory, path: Path, *, moment: int | None = None) -> None:
     """Reads steps into an empty memory; the newest ones, if it is smaller than the one that was written.
 
+    Args:
+        memory: what is filled.
+        path: the file.
+        moment: when it must have been written; None takes any.
+
     Raises:
-        BadReplay: it is missing, damaged, of another behavior or version; the memory is as empty as it was.
+        BadReplay: it is missing, damaged, of another behavior, moment or version; the memory is as empty as it was.
     """
     try:
         with open_regular(path) as stream, zipfile.ZipFile(stream) as archive:
-            _read(memory, archive)
+            _read(memory, archive, moment)
     except FileNotFoundError as error:
         raise BadReplay(path, "does not exist") from error
     except OSError as error:
@@ -89,12 +107,14 @@ def read_replay(memory: ReplayMemory, path: Path) -> None:
         raise BadReplay(path, f"is damaged, or holds no replay memory of this behavior ({reason})") from error
 
 
-def _read(memory: ReplayMemory, archive: zipfile.ZipFile) -> None:
+def _read(memory: ReplayMemory, archive: zipfile.ZipFile, moment: int | None) -> None:
     if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
         raise ValueError("it is compressed")
     page = _read_page(archive)
     if page.get("format") != _FORMAT:
         raise ValueError(f"its format is {page.get('format')!r}, not {_FORMAT}")
+    if moment is not None and page.get("moment") != moment:
+        raise ValueError(f"it was written at step {page.get('moment')!r}, not at step {moment}")
     if page.get("columns") != _described(memory):
         raise ValueError(f"its columns are {page.get('columns')}, those of this behavior {_described(memory)}")
     used_rows = page["used_rows"]

@@ -220,7 +220,7 @@ class Lockstep:
 
     def _complete(self, playing: Round, trainers: Mapping[str, Trainer], save: Save) -> None:
         for trainer in trainers.values():
-            left = trainer.ring.staged_steps + trainer.ring.steps
+            left = trainer.untrained_steps
             if left:
                 raise UserError(
                     ExitCode.RUN_FILE,

@@ -11,6 +11,7 @@ from rollcast.v1 import policy_pb2
 from learner.exits import ExitCode, UserError
 from learner.ingest.behaviors import Behavior
 from learner.ingest.queue import QueuedChunk
+from learner.ingest.replay_size import keeps_replay
 from learner.ingest.round_queue import RoundQueue
 from learner.ingest.session import Session
 
@@ -123,11 +124,16 @@ def round_queue(behavior: Behavior) -> RoundQueue:
 
 
 def quota_of(behaviors: Iterable[Behavior], players: Sequence[Player]) -> int:
-    """Returns how many steps each agent must take so that every behavior passes its ``buffer_size``."""
+    """Returns how many steps each agent must take so that every behavior passes its ``buffer_size``.
+
+    One that keeps a replay memory, whose size ``buffer_size`` is, needs a segment of each agent.
+    """
     quotas = [1]
     for behavior in behaviors:
         agents = sum(player.agents.get(behavior.index, 0) for player in players)
-        if agents:
+        if agents and keeps_replay(behavior.settings):
+            quotas.append(behavior.settings.time_horizon)
+        elif agents:
             quotas.append(behavior.settings.hyperparameters.buffer_size // agents + 1)
     return max(quotas)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Self
 from pydantic import Field, field_validator, model_validator
 
 from learner.settings.base import Path, PositiveWhole, SettingsModel, invalid, invalid_as_told
+from learner.settings.hyperparameters import SACHyperparameters
 
 if TYPE_CHECKING:
     from learner.settings.run import RunOptions
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 MAX_ACTORS: Final = 4096
 MAX_QUOTA_STEPS: Final = 2**31 - 1
 MAX_NAME_CHARACTERS: Final = 256
-REPEATABLE_TRAINERS: Final = frozenset({"ppo", "appo", "impala"})
-"""Trainers each of whose updates takes exactly what one round brought."""
+REPEATABLE_TRAINERS: Final = frozenset({"ppo", "appo", "impala", "sac"})
+"""Trainers that make of a round what follows from it alone: one update of all of it, or all updates that it owes."""
 
 
 class LockstepSettings(SettingsModel):
@@ -32,7 +33,7 @@ class LockstepSettings(SettingsModel):
     quota_steps: PositiveWhole | None = Field(
         default=None,
         le=MAX_QUOTA_STEPS,
-        description="steps each agent takes in a round, which is one update; null passes buffer_size just so",
+        description="steps each agent takes in a round, which is one update; null passes buffer_size just so (sac: time_horizon)",
     )
     checkpoint_updates: PositiveWhole = Field(
         default=50,
@@ -97,11 +98,23 @@ def _of_behavior(path: Path, settings: TrainerSettings) -> Iterator[tuple[Path, 
 
 def cautions(options: RunOptions) -> Iterator[tuple[Path, str]]:
     """Yields what can go together with lock-step, and should be known."""
-    if options.rollcast.lockstep is not None and options.env_settings.seed < 0:
+    if options.rollcast.lockstep is None:
+        return
+    if options.env_settings.seed < 0:
         yield (
             ("env_settings", "seed"),
             "is not set, so that each new run in lock-step draws another one: set it, or runs will differ",
         )
+    named: list[tuple[Path, TrainerSettings]] = [
+        (("behaviors", name), settings) for name, settings in options.behaviors.items()
+    ]
+    if options.default_settings is not None:
+        named.append((("default_settings",), options.default_settings))
+    for path, settings in named:
+        hyper = settings.hyperparameters
+        if isinstance(hyper, SACHyperparameters) and not hyper.save_replay_buffer:
+            text = "is false: a run in lock-step that is stopped and resumed repeats itself with its replay memory only; set it"
+            yield (*path, "hyperparameters", "save_replay_buffer"), f"{text} to true, unless the run is never stopped"
 
 
 def explanation(options: RunOptions) -> list[str]:
@@ -110,10 +123,14 @@ def explanation(options: RunOptions) -> list[str]:
     if lockstep is None:
         return []
     names = "" if lockstep.actor_names is None else f" ({', '.join(lockstep.actor_names)})"
-    quota = "as many steps as pass buffer_size" if lockstep.quota_steps is None else f"{lockstep.quota_steps} steps"
+    quota = (
+        "as many steps as pass buffer_size (sac: time_horizon)"
+        if lockstep.quota_steps is None
+        else f"{lockstep.quota_steps} steps"
+    )
     lines = (
         f"training waits for {lockstep.actors} actors{names}; in each round every agent takes {quota}",
-        "one update trains all steps of a round; checkpoint_seconds, max_policy_lag and on_policy have no effect",
+        "one update trains all steps of a round (sac: it makes all updates that they owe); checkpoint_seconds, max_policy_lag and on_policy have no effect",
         f"every {lockstep.checkpoint_updates} rounds the run is saved and all environments begin anew; a restart goes on there",
         "torch works with deterministic algorithms, and with one thread unless torch_threads says otherwise",
     )

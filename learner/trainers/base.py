@@ -133,6 +133,11 @@ class Trainer(ABC):
         """Where its experience is; may be read from any thread, and is then about right."""
         return RingNumbers()
 
+    @property
+    def untrained_steps(self) -> int:
+        """Steps that were taken for training and wait for it; in lock-step none are left when a round is over."""
+        return self.ring.staged_steps + self.ring.steps
+
     @abstractmethod
     def create_policy(self, spec: BehaviorSpec) -> PolicyNetwork:
         """Makes the network that acts."""
@@ -241,13 +246,17 @@ class Trainer(ABC):
         """
         del folder  # most trainers keep none
 
-    def load_experience(self, folder: Path) -> None:
+    def load_experience(self, folder: Path) -> str:
         """Goes on with the experience that `save_experience` wrote, if it can be read; after `load_state_dict`.
 
         Args:
             folder: of the behavior.
+
+        Returns:
+            Why it is not what it was when the state was saved; empty where it is, or where none outlives an update.
         """
         del folder
+        return ""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import structlog
 import torch
 
 from learner.device.replay import ReplayMemory
-from learner.device.replay_file import FILE_NAME, BadReplay, read_replay, write_replay
+from learner.device.replay_file import FILE_NAME, OTHER_FILE_NAME, BadReplay, read_replay, write_replay
 from learner.ingest.behaviors import NOT_TRAINING
 from learner.ingest.queue import Pace, QueuedChunk
 from learner.ingest.replay_size import replay_row_bytes, replay_size
@@ -39,6 +39,9 @@ class ReplayTrainer(RLTrainer):
     A step counts as trained once it is in the memory. Nothing is dropped for its age. Instead, a chunk is taken in only
     while no more than ``max_update_debt`` updates are owed, and what is owed counts as unsettled, so that actors get no
     credit and wait: a policy is not left behind by the steps it has not learned from.
+
+    In lock-step a round is taken in whole, and all updates that are owed then are one turn, which no clock ends. A round
+    that owes none brings a version, too: actors would draw the same random numbers again under the same one.
 
     Args:
         context: everything from outside.
@@ -78,6 +81,9 @@ class ReplayTrainer(RLTrainer):
         self._stage_seconds = 0.0
         self._unpublished = 0  # updates
         self._published_at = -math.inf
+        self._in_rounds = context.service.lockstep is not None
+        self._files = [FILE_NAME, OTHER_FILE_NAME]  # the first is the next to be written
+        self._free_steps = self.debt.free_steps  # of the state that was loaded
 
     @property
     def should_still_train(self) -> bool:
@@ -89,6 +95,11 @@ class ReplayTrainer(RLTrainer):
     def ring(self) -> RingNumbers:
         """Where its experience is."""
         return RingNumbers(self.intake.waiting_steps, self.memory.steps, self.memory.size.capacity_steps)
+
+    @property
+    def untrained_steps(self) -> int:
+        """Steps that are not in the memory yet."""
+        return self.intake.waiting_steps
 
     @property
     def owed(self) -> int:
@@ -123,11 +134,15 @@ class ReplayTrainer(RLTrainer):
         """Takes what waits in the queues, as far as the debt allows, and tells the service what is held."""
         before = self.get_step
         is_busy = super().collect()
-        is_busy = self._take() or is_busy
+        has_taken = self._take()
+        is_busy = has_taken or is_busy
         if is_busy:
             self._set_pace()
             self._cadence(before)
             self.tally.note_progress(self.get_step / self.get_max_steps)
+        if has_taken and self._in_rounds and not self.owed:
+            self._version += 1
+            self._publish()
         self._publish_if_due()
         return is_busy
 
@@ -144,7 +159,7 @@ class ReplayTrainer(RLTrainer):
         """Moves chunks into the memory while the debt allows; returns whether there was one."""
         began = time.monotonic()
         is_busy = False
-        while self.get_step < self.get_max_steps and self.owed <= self.max_update_debt:
+        while self.get_step < self.get_max_steps and (self._in_rounds or self.owed <= self.max_update_debt):
             taken = self.intake.take()
             if taken is None:
                 break
@@ -170,8 +185,10 @@ class ReplayTrainer(RLTrainer):
 
     def train(self) -> None:
         """Pays for steps, until nothing is owed or the next version is due."""
-        limit = min(self.owed, max(1, PUBLISH_UPDATES - self._unpublished))
-        end = time.monotonic() + PUBLISH_SECONDS
+        limit, end = self.owed, math.inf
+        if not self._in_rounds:
+            limit = min(limit, max(1, PUBLISH_UPDATES - self._unpublished))
+            end = time.monotonic() + PUBLISH_SECONDS
         self._updates = 0
         with self._metrics.optimize.time():
             self._begin_updates()
@@ -207,7 +224,8 @@ class ReplayTrainer(RLTrainer):
         if not self._unpublished:
             return
         now = time.monotonic()
-        if self._unpublished >= PUBLISH_UPDATES or now - self._published_at >= PUBLISH_SECONDS:
+        is_due = self._unpublished >= PUBLISH_UPDATES or now - self._published_at >= PUBLISH_SECONDS
+        if is_due or self._in_rounds:
             with self._metrics.publish.time():
                 self._publish()
             self._unpublished, self._published_at = 0, now
@@ -245,7 +263,7 @@ class ReplayTrainer(RLTrainer):
 
     def state_dict(self) -> dict[str, Any]:
         """Returns everything that training depends on but the memory, which `save_experience` writes."""
-        return {**super().state_dict(), "debt": self.debt.state_dict()}
+        return {**super().state_dict(), "debt": self.debt.state_dict(), "free_steps": self.debt.free_steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on from a saved state; the memory is empty, and fills as at the start of a run.
@@ -255,30 +273,55 @@ class ReplayTrainer(RLTrainer):
         """
         super().load_state_dict(state)
         self.debt.load_state_dict(state["debt"])
+        self._free_steps = int(state.get("free_steps", 0))
         self._steps_at_update = self._steps_trained
 
     def save_experience(self, folder: Path) -> None:
-        """Writes the memory, if the run file says ``save_replay_buffer``.
+        """Writes the memory, if the run file says ``save_replay_buffer``; in lock-step into two files by turns.
 
         Raises:
             WriteFailed: it cannot be written; the file that was there is untouched.
         """
-        if self.hyperparameters.save_replay_buffer and self.memory.steps:
-            write_replay(self.memory, folder / FILE_NAME)
+        if not self.hyperparameters.save_replay_buffer or not self.memory.steps:
+            return
+        write_replay(self.memory, folder / self._files[0], moment=self._steps_trained)
+        if self._in_rounds:
+            self._files.reverse()
 
-    def load_experience(self, folder: Path) -> None:
-        """Reads the memory, if the run file says ``save_replay_buffer``; one that cannot be read costs its steps only."""
+    def load_experience(self, folder: Path) -> str:
+        """Reads the memory, if the run file says ``save_replay_buffer``; one that cannot be read costs its steps only.
+
+        In lock-step it must be the memory of the moment at which the state was saved.
+
+        Returns:
+            Why the memory is not what it was, if it is not.
+        """
         if not self.hyperparameters.save_replay_buffer:
-            return
-        try:
-            read_replay(self.memory, folder / FILE_NAME)
-        except BadReplay as error:
-            log.warning(
-                "replay_not_loaded",
-                behavior=self.brain_name,
-                reason=str(error),
-                action="training goes on with an empty replay memory, which fills as at the start of a run",
-            )
-            return
-        self.debt.free_steps = max(0, self.debt.free_steps - self.memory.steps)
+            return "hyperparameters.save_replay_buffer is false" if self._steps_trained else ""
+        if self._in_rounds and not self._steps_trained:
+            return ""
+        faults: list[str] = []
+        for name in self._files if self._in_rounds else self._files[:1]:
+            try:
+                read_replay(self.memory, folder / name, moment=self._steps_trained if self._in_rounds else None)
+            except BadReplay as error:
+                faults.append(str(error))
+                continue
+            self._note_loaded(name)
+            return ""
+        log.warning(
+            "replay_not_loaded",
+            behavior=self.brain_name,
+            reason="; ".join(faults),
+            action="training goes on with an empty replay memory, which fills as at the start of a run",
+        )
+        return "; ".join(faults)
+
+    def _note_loaded(self, name: str) -> None:
+        """Takes up the count of first steps that owe nothing, and spares the file that was read."""
+        if self._in_rounds:
+            self.debt.free_steps = self._free_steps
+            self._files.sort(key=lambda file: file == name)
+        else:
+            self.debt.free_steps = max(0, self.debt.free_steps - self.memory.steps)
         log.info("replay_loaded", behavior=self.brain_name, steps=self.memory.steps)

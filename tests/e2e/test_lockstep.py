@@ -169,12 +169,32 @@ def everything(demonstration: Path) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("kind", ["everything", "appo", "impala"])
+def replayed(*, memory: bool, saves: bool = True) -> dict[str, Any]:
+    """A behavior that learns from replay memory, whose first rounds owe nothing, and which evicts what is old."""
+    network = {"hidden_units": 16, "num_layers": 1, "normalize": True}
+    if memory:
+        network["memory"] = {"sequence_length": 8, "memory_size": 16}  # type: ignore[assignment]
+    return {
+        "trainer_type": "sac",
+        "network_settings": network,
+        "hyperparameters": {
+            "batch_size": 32,
+            "buffer_size": 700,
+            "buffer_init_steps": 400,
+            "steps_per_update": 12,
+            "save_replay_buffer": saves,
+        },
+    }
+
+
+@pytest.mark.parametrize("kind", ["everything", "appo", "impala", "sac", "sac with memory"])
 def test_whatever_learns_is_repeated(tmp_path: Path, kind: str) -> None:
-    """Memories, signals that learn, imitation and the trainers of fleets, over a stop and a resumption."""
+    """Memories, signals that learn, imitation, the trainers of fleets and replay, over a stop and a resumption."""
     learner = {"trainer_type": kind, "threaded": False} if kind != "everything" else everything(tmp_path / "x.demo")
     if kind == "impala":
         learner["hyperparameters"] = {"batch_size": 32, "buffer_size": 64, "learning_rate_schedule": "constant"}
+    if kind.startswith("sac"):
+        learner = replayed(memory=kind != "sac")
     parted = run_in(tmp_path / "parted", updates(10**6, **learner))
     with (
         playing(parted, Actor("left"), Actor("right"), leave=True),
@@ -189,6 +209,39 @@ def test_whatever_learns_is_repeated(tmp_path: Path, kind: str) -> None:
             assert run.serve(resume=resume) == ExitCode.OK
 
     assert differences(whole.final(), parted.final()) == []
+
+
+@pytest.mark.parametrize("memory", [False, True])
+def test_replay_is_repeated_whatever_the_timing(tmp_path: Path, *, memory: bool) -> None:
+    """Updates are made when a round is whole, as many as it owes, and no clock ends a turn."""
+    runs = []
+    for name, delay_seconds in (("one", 0.3), ("other", 0.0)):
+        run = run_in(tmp_path / name, updates(8, **replayed(memory=memory)))
+        with playing(run, Actor("left"), Actor("right", delay_seconds=delay_seconds)):
+            assert run.serve() == ExitCode.OK
+        runs.append(run)
+    assert differences(runs[0].final(), runs[1].final()) == []
+    state = runs[0].final()["state"]
+    assert state["optimizer_steps"] == (8 * ROUND_STEPS + ROUND_STEPS // 2 - 400) // 12
+    assert state["version"] == state["optimizer_steps"] + 1, "one round had no update"
+    assert left_behind(runs[0])["lockstep"]["reproducible"]
+
+
+def test_a_run_that_lost_its_replay_memory_says_so(tmp_path: Path) -> None:
+    """Resumed without it, it goes on, and is marked, by the name of the setting."""
+    run = run_in(tmp_path / "run", updates(10**6, **replayed(memory=False, saves=False)))
+    with (
+        playing(run, Actor("left"), Actor("right"), leave=True),
+        meanwhile(partial(stop_at_round, run, EVERY + 1)),
+    ):
+        assert run.serve() == ExitCode.OK
+    run.behaviors = updates(run.state()["extra"]["lockstep"]["round"] + 2, **replayed(memory=False, saves=False))
+    with playing(run, Actor("left"), Actor("right")):
+        assert run.serve(resume="true") == ExitCode.OK
+    lockstep = left_behind(run)["lockstep"]
+    assert not lockstep["reproducible"]
+    assert "CartPole was resumed with other experience" in lockstep["reason"]
+    assert "save_replay_buffer is false" in lockstep["reason"]
 
 
 def test_lessons_begin_with_rounds(tmp_path: Path) -> None:

@@ -123,7 +123,8 @@ class SACTrainer(ReplayTrainer):
         if self._statistics_changed:
             self.statistics.publish()
             self._statistics_changed = False
-        if self._before is None or self._updates_since_snapshot >= PUBLISH_UPDATES:
+        # In lock-step in every turn: a run that was resumed remembers from another update on than one that was not.
+        if self._before is None or self._in_rounds or self._updates_since_snapshot >= PUBLISH_UPDATES:
             cloning = {} if self.cloning is None else self.cloning.state_dict()
             self._before = (self.learner.snapshot(), self.signals.state_dict(), cloning)
             self._updates_since_snapshot = 0
@@ -177,8 +178,8 @@ class SACTrainer(ReplayTrainer):
             self._before = None
 
     def _publish_statistics(self) -> None:
-        """Puts running statistics of the observations into policy and critics."""
-        self.statistics.publish()
+        """Leaves running statistics to the next turn: what a state was saved with acts until then, as if it were not."""
+        self._statistics_changed = True
 
     def model_state(self) -> dict[str, Any]:
         """Returns networks, temperatures, optimizers, normalizer, reward signals and generator."""

@@ -34,6 +34,14 @@ def test_the_quota_is_that_of_the_behavior_that_needs_most() -> None:
     assert quota_of([small], players(parts)[1:]) == 1, "nobody plays it"
 
 
+def test_a_replay_memory_needs_no_more_than_a_segment_of_each_agent() -> None:
+    """Its buffer_size is what it holds, and no update waits until it is full."""
+    replays = {"trainer_type": "sac", "time_horizon": 20}
+    parts = Parts(RunOptions.model_validate({"behaviors": {"Replays": replays}, "rollcast": {"lockstep": {}}}))
+    behavior = parts.declared(parts.open("one").session, "Replays", agents=5)
+    assert quota_of([behavior], players(parts)) == 20
+
+
 def test_a_player_is_waited_for_until_all_it_plays_is_over() -> None:
     """Of behaviors that are trained; one that is gone is waited for no longer, and is named once."""
     parts, small, large = two_behaviors()

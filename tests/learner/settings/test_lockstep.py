@@ -57,7 +57,7 @@ def test_what_makes_no_sense_is_an_error(tmp_path: Path, block: dict[str, Any], 
     ("behavior", "rollcast", "place"),
     [
         ({"threaded": True}, {}, "behaviors.CartPole.threaded"),
-        ({"trainer_type": "sac"}, {}, "behaviors.CartPole.trainer_type"),
+        ({"trainer_type": "poca"}, {}, "behaviors.CartPole.trainer_type"),
         ({}, {"device_ring_steps": 10**6}, "rollcast.device_ring_steps"),
     ],
 )
@@ -77,6 +77,15 @@ def test_a_seed_that_is_drawn_is_told_of(tmp_path: Path) -> None:
     assert load_run_options(path).warnings == ()
     (warning,) = load_run_options(path, cli={"env_settings.seed": -1}).warnings
     assert "env_settings.seed" in warning
+
+
+@pytest.mark.parametrize("saves", [False, True])
+def test_a_replay_memory_that_is_not_saved_is_told_of(tmp_path: Path, *, saves: bool) -> None:
+    """A run that is resumed without it is another one."""
+    sac = {"trainer_type": "sac", "hyperparameters": {"save_replay_buffer": saves}}
+    warnings = load_run_options(run_file(tmp_path, sac, lockstep={})).warnings
+    assert all("CartPole.hyperparameters.save_replay_buffer" in line for line in warnings)
+    assert len(warnings) == (not saves)
 
 
 def test_check_config_explains_it(tmp_path: Path) -> None:

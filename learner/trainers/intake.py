@@ -7,17 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from rollcast.enums import Purpose
 
 from learner.device.buffer import UpdateBuffer
-from learner.device.layout import ChunkSegments, segments_of
+from learner.device.layout import ChunkSegments
 from learner.ingest.ledger import Ledger
 from learner.ingest.queue import QueuedChunk
+from learner.trainers.sieve import Sieve
 
-GENERATION = "generation"
 STALE = "stale"
-NOT_FOR_TRAINING = "not_for_training"
-TOO_LONG = "too_long"
 
 
 @dataclass(slots=True)
@@ -33,7 +30,7 @@ class _Backlog:
         return int(self.parts.lengths[self.chosen].sum())
 
 
-class Intake:
+class Intake(Sieve):
     """Checks what comes out of the queue and stages it while there is room. Every step it drops is in the books.
 
     Args:
@@ -44,10 +41,8 @@ class Intake:
     """
 
     def __init__(self, behavior: str, buffer: UpdateBuffer, ledger: Ledger, generation: int) -> None:
+        super().__init__(behavior, ledger, generation)
         self.buffer = buffer
-        self._behavior = behavior
-        self._ledger = ledger
-        self._generation = generation
         self._backlog: deque[_Backlog] = deque()
         self._backlog_steps = 0
 
@@ -63,19 +58,10 @@ class Intake:
 
     def receive(self, item: QueuedChunk) -> None:
         """Takes a chunk over from the queue; `stage` moves it on."""
-        chunk = item.chunk
-        if chunk.segments == 0:
+        sifted = self.sift(item.chunk, self.buffer.longest_segment)
+        if sifted is None:
             return
-        if chunk.generation != self._generation:
-            self.drop(GENERATION, chunk.rows)
-            return
-        parts = segments_of(chunk)
-        fits = parts.lengths <= self.buffer.longest_segment
-        purposes = chunk.columns.get("purpose")
-        trains = np.ones_like(fits) if purposes is None else purposes <= Purpose.TRAIN
-        self.drop(TOO_LONG, int(parts.lengths[~fits].sum()))
-        self.drop(NOT_FOR_TRAINING, int(parts.lengths[fits & ~trains].sum()))
-        entry = _Backlog(item, parts, np.flatnonzero(fits & trains))
+        entry = _Backlog(item, sifted.parts, sifted.chosen)
         self._backlog.append(entry)
         self._backlog_steps += entry.steps
 
@@ -109,8 +95,3 @@ class Intake:
         self._backlog.clear()
         self._backlog_steps = 0
         self.drop(reason, steps)
-
-    def drop(self, reason: str, steps: int) -> None:
-        """Enters dropped steps in the books."""
-        if steps:
-            self._ledger.drop_queued(self._behavior, reason, steps)

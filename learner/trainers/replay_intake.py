@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from rollcast.enums import Purpose, SegmentEnd
+from rollcast.enums import SegmentEnd
 from torch import Tensor
 
-from learner.device.layout import ChunkSegments, segments_of
+from learner.device.layout import ChunkSegments
 from learner.device.replay import ReplayMemory
 from learner.ingest.ledger import Ledger
 from learner.ingest.queue import QueuedChunk
-from learner.trainers.intake import GENERATION, NOT_FOR_TRAINING, TOO_LONG
+from learner.trainers.sieve import Sieve
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Taken:
     ended_episodes: int
 
 
-class ReplayIntake:
+class ReplayIntake(Sieve):
     """Checks what comes out of the queue and lets it wait until it may enter the memory. Every fate is in the books.
 
     Args:
@@ -56,29 +56,16 @@ class ReplayIntake:
     """
 
     def __init__(self, behavior: str, memory: ReplayMemory, ledger: Ledger, generation: int) -> None:
+        super().__init__(behavior, ledger, generation)
         self.waiting_steps = 0
-        self._behavior = behavior
         self._memory = memory
-        self._ledger = ledger
-        self._generation = generation
         self._waiting: deque[_Waiting] = deque()
 
     def receive(self, item: QueuedChunk) -> None:
         """Takes a chunk over from the queue."""
-        chunk = item.chunk
-        if chunk.segments == 0:
-            return
-        if chunk.generation != self._generation:
-            self.drop(GENERATION, chunk.rows)
-            return
-        parts = segments_of(chunk)
-        fits = parts.lengths < self._memory.size.block_rows
-        purposes = chunk.columns.get("purpose")
-        trains = np.ones_like(fits) if purposes is None else purposes <= Purpose.TRAIN
-        self.drop(TOO_LONG, int(parts.lengths[~fits].sum()))
-        self.drop(NOT_FOR_TRAINING, int(parts.lengths[fits & ~trains].sum()))
-        chosen = np.flatnonzero(fits & trains)
-        if len(chosen):
+        sifted = self.sift(item.chunk, self._memory.size.block_rows - 1)
+        if sifted is not None and len(sifted.chosen):
+            parts, chosen = sifted
             entry = _Waiting(item, parts, chosen, int(parts.lengths[chosen].sum()))
             self._waiting.append(entry)
             self.waiting_steps += entry.steps
@@ -99,8 +86,3 @@ class ReplayIntake:
         steps, self.waiting_steps = self.waiting_steps, 0
         self._waiting.clear()
         self.drop(reason, steps)
-
-    def drop(self, reason: str, steps: int) -> None:
-        """Enters dropped steps in the books."""
-        if steps:
-            self._ledger.drop_queued(self._behavior, reason, steps)

@@ -30,6 +30,7 @@ _STOPS = (
     ("learner/ingest", "6 account, queue"),
     ("learner/device", "7-8 stage, batch"),
     ("learner/trainers/intake", "7-8 stage, batch"),
+    ("learner/trainers/sieve", "7-8 stage, batch"),
     ("learner/trainers/tally", "7-8 stage, batch"),
     ("learner/trainers/returns", "7-8 stage, batch"),
     ("learner/trainers", "9 update"),

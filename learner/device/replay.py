@@ -221,20 +221,28 @@ class ReplayMemory:
         self.counters.drawn += count
         return Places(rows, rows + 1)
 
-    def draw_sequences(self, count: int) -> DrawnSequences:
+    def draw_sequences(self, count: int, parts: int = 1) -> list[DrawnSequences]:
         """Draws whole sequences; to be called when there is at least one. Nothing in it waits for the device.
+
+        Args:
+            count: of each part.
+            parts: into how many they are packed.
 
         Raises:
             ValueError: the policy remembers nothing, so that there are none; a fault in the learner's own code.
         """
         if self.sequences is None:
             raise ValueError("a replay memory without memories of the policy has no sequences")
-        rows, lengths = self.sequences.draw(count, self._generator)
+        rows, lengths = self.sequences.draw(count * parts, self._generator)
         # The rows of a segment lie side by side: blocks do not wrap.
-        drawn = on_device(pack_with_next(self._ring.places(rows), lengths), self._device)
-        self._drawn.index_fill_(0, drawn.step_rows, 1)
-        self.counters.drawn += len(drawn.now)
-        return drawn
+        places = self._ring.places(rows).reshape(parts, count)
+        found = []
+        for part in zip(places, lengths.reshape(parts, count), strict=True):
+            drawn = on_device(pack_with_next(*part), self._device)
+            self._drawn.index_fill_(0, drawn.step_rows, 1)
+            self.counters.drawn += len(drawn.now)
+            found.append(drawn)
+        return found
 
     def clear(self) -> None:
         """Forgets every step; what is counted goes on."""

@@ -52,21 +52,9 @@ def _schedule_of_learning_rate(values: dict[str, object]) -> Schedule:
     return "constant" if values.get("learning_rate_schedule") == "constant" else "linear"
 
 
-class ActorCriticHyperparameters(HyperparameterSettings):
-    """What the trainers with one actor and one critic share: ML-Agents' keys and defaults, and some of Rollcast."""
+class AccumulatingHyperparameters(HyperparameterSettings):
+    """What trainers share that can compute a minibatch in parts."""
 
-    beta: NonNegativeReal = Field(default=5e-3, description="weight of the entropy bonus")
-    num_epoch: PositiveWhole = Field(default=3, description="passes over the buffer in one update")
-    beta_schedule: Schedule = Field(
-        default_factory=_schedule_of_learning_rate, description="linear to 1e-5, or constant"
-    )
-    max_grad_norm: PositiveReal | None = Field(
-        default=None, description="largest norm of a gradient; null does not clip"
-    )
-    ratio: Literal["per_action", "joint"] = Field(
-        default="per_action", description="clip the ratio of each action factor (as ML-Agents) or of the whole action"
-    )
-    adam_epsilon: PositiveReal = Field(default=1e-8, description="Adam's epsilon")
     gradient_accumulation: PositiveWhole = Field(
         default=1, description="parts that a minibatch is computed in, one after another, where it does not fit at once"
     )
@@ -84,6 +72,23 @@ class ActorCriticHyperparameters(HyperparameterSettings):
     def part_steps(self) -> int:
         """Steps of a minibatch that are computed at once."""
         return self.batch_size // self.gradient_accumulation
+
+
+class ActorCriticHyperparameters(AccumulatingHyperparameters):
+    """What the trainers with one actor and one critic share: ML-Agents' keys and defaults, and some of Rollcast."""
+
+    beta: NonNegativeReal = Field(default=5e-3, description="weight of the entropy bonus")
+    num_epoch: PositiveWhole = Field(default=3, description="passes over the buffer in one update")
+    beta_schedule: Schedule = Field(
+        default_factory=_schedule_of_learning_rate, description="linear to 1e-5, or constant"
+    )
+    max_grad_norm: PositiveReal | None = Field(
+        default=None, description="largest norm of a gradient; null does not clip"
+    )
+    ratio: Literal["per_action", "joint"] = Field(
+        default="per_action", description="clip the ratio of each action factor (as ML-Agents) or of the whole action"
+    )
+    adam_epsilon: PositiveReal = Field(default=1e-8, description="Adam's epsilon")
 
 
 class OnPolicyHyperparameters(ActorCriticHyperparameters):
@@ -153,7 +158,7 @@ def _steps_per_update(values: dict[str, object]) -> float:
     return float(steps) if isinstance(steps, int | float) else 1.0
 
 
-class SACHyperparameters(HyperparameterSettings):
+class SACHyperparameters(AccumulatingHyperparameters):
     """Soft actor-critic (Haarnoja et al. 2018, arXiv:1812.05905) with ML-Agents' keys and defaults."""
 
     batch_size: PositiveWhole = Field(default=128, description="steps in one minibatch")

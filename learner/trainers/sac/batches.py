@@ -1,6 +1,8 @@
-"""From drawn places of replay memory to minibatches, rewards computed anew."""
+"""From drawn places of replay memory to minibatches or parts of such, rewards computed anew."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 from rollcast.specs import BehaviorSpec
@@ -14,6 +16,23 @@ from learner.rewards.signal_set import SignalSet
 from learner.rewards.transitions import Transitions
 from learner.trainers.sac.reading import Batch, Remembered
 from learner.trainers.transitions import TransitionReader
+
+
+class Part(NamedTuple):
+    """Where a minibatch is, or a part of one that is computed by itself.
+
+    Attributes:
+        places: of its steps.
+        sequences: how they are sequences; None without memory.
+    """
+
+    places: Places
+    sequences: DrawnSequences | None
+
+    @property
+    def steps(self) -> int:
+        """How many steps it has."""
+        return self.places.rows.shape[0]
 
 
 class BatchMaker:
@@ -34,23 +53,28 @@ class BatchMaker:
         self._branches = tuple(spec.action.discrete_branches)
         self._offsets = branch_offsets(self._branches, device)
 
-    def draw(self, count: int) -> tuple[Batch, Transitions]:
-        """Draws steps, or sequences that would make so many if all were whole (at least one).
+    def draw(self, count: int, parts: int = 1) -> list[Part]:
+        """Draws steps, or sequences that would make so many if all were whole (at least one for each part).
 
-        What reward signals see of the steps comes with the batch.
+        Args:
+            count: steps of all parts together.
+            parts: equal ones.
         """
-        sequences = self._memory.sequences
+        sequences, steps = self._memory.sequences, count // parts
         if sequences is None:
-            return self._read(self._memory.draw(count), None)
-        drawn = self._memory.draw_sequences(max(1, count // sequences.stride))
-        return self._read(Places(drawn.step_rows, drawn.next_rows), drawn)
+            rows, next_rows = self._memory.draw(count)
+            pairs = zip(torch.split(rows, steps), torch.split(next_rows, steps), strict=True)
+            return [Part(Places(*pair), None) for pair in pairs]
+        drawn = self._memory.draw_sequences(max(1, steps // sequences.stride), parts)
+        return [Part(Places(each.step_rows, each.next_rows), each) for each in drawn]
 
-    def _read(self, places: Places, drawn: DrawnSequences | None) -> tuple[Batch, Transitions]:
-        rows, next_rows = places
+    def read(self, part: Part) -> Batch:
+        """Reads what was drawn."""
+        rows, next_rows = part.places
         transitions = self.transitions(rows, next_rows)
         storage = self._memory.storage
         masks = storage[ACTION_MASK] if self._branches and self._memory.masked else None
-        batch = Batch(
+        return Batch(
             transitions.observations,
             transitions.next_observations,
             None if transitions.continuous is None else torch.tanh(transitions.continuous),
@@ -59,9 +83,8 @@ class BatchMaker:
             None if masks is None else masks.index_select(0, next_rows),
             self._signals.evaluate(transitions).float(),
             transitions.terminated.float(),
-            None if drawn is None else self._remembered(drawn),
+            None if part.sequences is None else self._remembered(part.sequences),
         )
-        return batch, transitions
 
     def _remembered(self, drawn: DrawnSequences) -> Remembered:
         storage = self._memory.storage

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -36,7 +37,7 @@ class Report(NamedTuple):
         critic_losses: ``[2]``.
         targets: ``[B, K]``, what the critics were driven at.
         drawn: of the policy, where the steps were taken.
-        batch: the minibatch.
+        batch: the minibatch, or its last part; so all above.
     """
 
     policy_loss: Tensor
@@ -112,11 +113,34 @@ class SACLearner:
         }
 
     @torch.no_grad()
-    def update(self, batch: Batch) -> Report:
-        """Takes one gradient step of everything, and moves the target critics a little."""
+    def update(self, minibatch: Iterable[Batch], steps: Sequence[int]) -> Report:
+        """Takes one gradient step of everything, and moves the target critics a little.
+
+        Args:
+            minibatch: its parts, each read when it is asked for; the gradient is the mean over the steps of all.
+            steps: how many steps each part has.
+
+        Returns:
+            What the last part was like.
+        """
+        noises = self._noise(sum(steps))
+        report: Report | None = None
+        for batch, *noise in zip(minibatch, *(_split(noise, steps) for noise in noises), strict=True):
+            report = self._learn(batch, *noise)
+            if len(steps) > 1:
+                for optimizer in self.optimizers.values():
+                    optimizer.accumulate(batch.rewards.shape[0])
+        if report is None:
+            raise ValueError("a minibatch without parts")
+        for optimizer in (self.critic_optimizer, self.policy_optimizer, self.temperature_optimizer):
+            optimizer.step()
+        self._target.lerp_(self.critic_optimizer.parameters, self._tau)
+        return report
+
+    def _learn(self, batch: Batch, noise: Tensor | None, next_noise: Tensor | None) -> Report:
+        """Writes the gradients of everything."""
         networks, branches = self.networks, self.branches
         alphas = networks.temperatures.alphas()
-        noise, next_noise = self._noise(batch.rewards.shape[0])
 
         acting = record_policy(networks.policy, batch)
         following = draw(networks.policy.act(acting.next_hidden, batch.next_masks), next_noise)
@@ -141,9 +165,6 @@ class SACLearner:
         to_hidden = networks.policy.heads_backward(acting.hidden, gradients, batch.masks)
         backward_policy(networks.policy, batch, acting, to_hidden)
         self._write_temperatures(drawn, batch.masks)
-        for optimizer in (self.critic_optimizer, self.policy_optimizer, self.temperature_optimizer):
-            optimizer.step()
-        self._target.lerp_(self.critic_optimizer.parameters, self._tau)
         return Report(loss, critic_losses, targets, drawn, batch)
 
     def set_learning_rate(self, learning_rate: float) -> None:
@@ -187,3 +208,8 @@ class SACLearner:
         for parameter, gradient in zip((temperatures.continuous, temperatures.discrete), found, strict=True):
             if parameter is not None and parameter.grad is not None and gradient is not None:
                 parameter.grad.copy_(gradient)
+
+
+def _split(noise: Tensor | None, steps: Sequence[int]) -> Sequence[Tensor | None]:
+    """Splits noise ``[B, n]`` by the steps of parts."""
+    return [None] * len(steps) if noise is None else torch.split(noise, list(steps))

@@ -132,8 +132,8 @@ class SACTrainer(ReplayTrainer):
     def _update_once(self) -> None:
         """Takes one gradient step; reward signals take theirs on the same steps, as often as they are to."""
         hyper = self.hyperparameters
-        batch, transitions = self._batches.draw(hyper.batch_size)
-        self._report = self.learner.update(batch)
+        parts = self._batches.draw(hyper.batch_size, hyper.gradient_accumulation)
+        self._report = self.learner.update(map(self._batches.read, parts), [part.steps for part in parts])
         self._updates_since_snapshot += 1
         if self.cloning is not None and (self.optimizer_steps + self._updates) % CLONING_UPDATES == 0:
             self.cloning.update(self.get_step)
@@ -142,9 +142,10 @@ class SACTrainer(ReplayTrainer):
         self._signal_steps += hyper.steps_per_update
         while self._signal_steps >= hyper.reward_signal_steps_per_update:
             self._signal_steps -= hyper.reward_signal_steps_per_update
-            self.signals.update(transitions)
+            for part in parts:
+                self.signals.update(self._batches.transitions(*part.places))
             if self._signal_steps >= hyper.reward_signal_steps_per_update:
-                _, transitions = self._batches.draw(hyper.batch_size)
+                parts = self._batches.draw(hyper.batch_size, hyper.gradient_accumulation)
 
     def _end_updates(self) -> bool:
         """Reads losses and parameters from the device, once a turn."""

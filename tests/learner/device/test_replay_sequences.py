@@ -90,8 +90,9 @@ def test_what_is_drawn_are_whole_sequences_of_one_segment(chunks: list[list[int]
         whole = [sequence for sequence in expected if sequence[0] >= oldest]
         assert memory.sequences is not None
         assert len(memory.sequences) == len(whole) > 0
-        found = drawn_sequences(memory, memory.draw_sequences(40 * len(whole)))
+        found = [each for part in memory.draw_sequences(20 * len(whole), 2) for each in drawn_sequences(memory, part)]
         assert set(found) == set(whole)
+        assert len(found) == 40 * len(whole)
 
 
 @given(LENGTHS)
@@ -112,8 +113,8 @@ def test_draws_are_uniform_and_repeat_under_the_same_seed() -> None:
     for each in (memory, twin):
         chunk = recurrent_chunk([8, 1, 3, 6], 4, 0)
         each.add(chunk, segments_of(chunk), np.arange(4))
-    drawn = memory.draw_sequences(6000)
-    assert torch.equal(drawn.rows, twin.draw_sequences(6000).rows)
+    (drawn,), (again,) = memory.draw_sequences(6000), twin.draw_sequences(6000)
+    assert torch.equal(drawn.rows, again.rows)
     counts = np.bincount(memory.storage[REWARD].index_select(0, drawn.step_rows).int().numpy(), minlength=18)
     assert counts.min() > 850
     assert counts.max() < 1150
@@ -156,7 +157,7 @@ def test_what_is_read_is_what_was_written(tmp_path: Path, lengths: list[int]) ->
         rewards = []
         for each in (memory, again):
             each._generator.manual_seed(seed)
-            drawn = each.draw_sequences(50)
+            (drawn,) = each.draw_sequences(50)
             drawn_sequences(each, drawn)
             rewards.append(each.storage[REWARD].index_select(0, drawn.step_rows).tolist())
             chunk = recurrent_chunk([8, 5], 3, sum(lengths) + 100 * seed)
@@ -169,7 +170,7 @@ def test_a_smaller_memory_takes_the_newest_sequences_that_are_whole(tmp_path: Pa
     _, path = written(tmp_path, [8, 8, 8])
     smaller = recurrent_memory(9, 3)
     read_replay(smaller, path)
-    assert set(drawn_sequences(smaller, smaller.draw_sequences(100))) == {(16, 3), (19, 3), (22, 2)}
+    assert set(drawn_sequences(smaller, *smaller.draw_sequences(100))) == {(16, 3), (19, 3), (22, 2)}
 
 
 @pytest.mark.parametrize(("stride", "size"), [(4, SIZE), (3, SIZE + 2)])

@@ -44,7 +44,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "unknown trainer": ("behaviors: {A: {trainer_type: dqn}}\n", "1: behaviors.A.trainer_type: there is no trainer 'dqn'; trainers that exist: appo, impala, poca, ppo, sac"),
     "hyperparameters of no trainer": ("behaviors: {A: {hyperparameters: {beta: 1}}}\n", "1: behaviors.A.hyperparameters: is given without a trainer_type; write trainer_type: ppo beside it"),
     "default hyperparameters of no trainer": ("default_settings: {hyperparameters: {beta: 1}}\n", "1: default_settings.hyperparameters: is given without a trainer_type; write trainer_type: ppo beside it"),
-    "sac over ppo": ("default_settings: {trainer_type: ppo}\nbehaviors: {A: {trainer_type: sac}}\n", "2: behaviors.A.trainer_type: is 'sac', but default_settings is of 'ppo' and hands down hyperparameters it does not have (beta, num_epoch, beta_schedule, ratio, gradient_accumulation, epsilon, lambd, epsilon_schedule, shared_critic): give both the same trainer_type"),
+    "sac over ppo": ("default_settings: {trainer_type: ppo}\nbehaviors: {A: {trainer_type: sac}}\n", "2: behaviors.A.trainer_type: is 'sac', but default_settings is of 'ppo' and hands down hyperparameters it does not have (beta, num_epoch, beta_schedule, ratio, epsilon, lambd, epsilon_schedule, shared_critic): give both the same trainer_type"),
     "poca over ppo": ("default_settings: {trainer_type: ppo}\nbehaviors: {A: {trainer_type: poca}}\n", "2: behaviors.A.trainer_type: is 'poca', but default_settings is of 'ppo' and hands down hyperparameters it does not have (shared_critic): give both the same trainer_type"),
     # nulls and shapes
     "null hyperparameters": (PPO + "    hyperparameters:\n", "4: behaviors.A.hyperparameters: must be a map of settings, got None"),

@@ -14,11 +14,13 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, Normal
 
 from learner.device.columns import MEMORY, REWARD, TERMINATED
+from learner.device.replay import Places
 from learner.device.replay_sequences import on_device
 from learner.device.sequences import pack_with_next
 from learner.exits import UserError
 from learner.networks.memory import Memory, Unrolled
 from learner.settings.load import load_run_options
+from learner.trainers.sac.batches import Part
 from learner.trainers.sac.reading import Batch
 from learner.trainers.sac.trainer import SACTrainer
 from tests.learner.networks.specs import behavior, entities, goal, vector
@@ -96,8 +98,7 @@ def all_sequences(trainer: SACTrainer) -> Batch:
     table = trainer.memory.sequences
     assert table is not None
     drawn = on_device(pack_with_next(*table.live()), torch.device("cpu"))
-    batch, _ = trainer._batches._read((drawn.step_rows, drawn.next_rows), drawn)  # type: ignore[arg-type]
-    return batch
+    return trainer._batches.read(Part(Places(drawn.step_rows, drawn.next_rows), drawn))
 
 
 class Textbook:
@@ -268,7 +269,7 @@ def test_losses_and_gradients_are_the_textbook_s(spec: BehaviorSpec, masked: boo
     book = Textbook(trainer, {reward: (noise[0, row], noise[1, row]) for row, reward in enumerate(rewards)})
 
     trainer.learner.set_learning_rate(0.0)
-    report = trainer.learner.update(batch)
+    report = trainer.learner.update([batch], [len(batch.terminated)])
     table = trainer.memory.sequences
     assert table is not None
     for first, length in zip(*table.live(), strict=True):
@@ -322,10 +323,11 @@ def test_signals_that_learn_take_steps_of_sequences() -> None:
     bench, trainer = make_recurrent(reward_signals={"extrinsic": {}, "curiosity": {}})
     play(bench, RecurrentActor(bench), trainer, 2)
     assert bench.stats.summary("Losses/Curiosity Forward Loss") is not None
-    batch, transitions = trainer._batches.draw(16)
+    (part,) = trainer._batches.draw(16)
+    batch = trainer._batches.read(part)
     assert batch.remembered is not None
     assert batch.remembered.memory.shape == (4, SIZE)
-    assert 4 <= len(batch.rewards) == len(transitions.reward) <= 16
+    assert 4 <= len(batch.rewards) == part.steps <= 16
 
 
 def test_a_replay_memory_without_a_whole_sequence_is_refused() -> None:

@@ -19,7 +19,6 @@ from tests.learner.trainers.sac.started import make
 from tests.learner.trainers.sac.test_trainer import saved, weights
 from tests.learner.trainers.synthetic import SyntheticActor
 
-
 PLACE = ("env", "agent", "episode", "first_step")
 
 

@@ -179,7 +179,7 @@ def test_rewards_are_computed_when_they_are_drawn(monkeypatch: pytest.MonkeyPatc
     assert bench.stats.summary("Losses/Curiosity Forward Loss") is not None
     assert bench.stats.summary("Policy/Curiosity Value") is not None
     assert set(trainer.collected_rewards) == {"extrinsic", "curiosity"}
-    batch, _ = trainer._batches.draw(16)
+    batch = trainer._batches.read(trainer._batches.draw(16)[0])
     assert batch.rewards.shape == (16, 2)
 
 
@@ -355,7 +355,7 @@ def test_group_rewards_are_part_of_the_reward_with_one_warning() -> None:
             bench.put(actor.chunk([20], columns={**columns, "group": np.array([7], np.uint64)}))
             settle(trainer)
     assert [line["event"] for line in logs] == ["group_rewards"]
-    batch, _ = trainer._batches.draw(16)
+    batch = trainer._batches.read(trainer._batches.draw(16)[0])
     assert (batch.rewards == 1.5).all()
 
 

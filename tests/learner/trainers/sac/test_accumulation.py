@@ -1,0 +1,93 @@
+"""A minibatch of SAC that is computed in parts teaches what it teaches at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from rollcast.specs import BehaviorSpec
+
+from learner.exits import UserError
+from learner.rewards.transitions import Transitions
+from learner.settings.load import load_run_options
+from learner.trainers.sac.trainer import SACTrainer
+from tests.learner.networks.specs import behavior, goal, vector
+from tests.learner.trainers.in_process import CARTPOLE
+from tests.learner.trainers.recurrent import RecurrentActor
+from tests.learner.trainers.sac.started import feed, make
+from tests.learner.trainers.sac.test_recurrent import make_recurrent, play
+from tests.learner.trainers.sac.test_trainer import weights
+from tests.learner.trainers.synthetic import CONTINUOUS, HYBRID, SyntheticActor
+
+GOALS = behavior(goal(), vector(), continuous=1, branches=(3,))
+
+
+def trained(spec: BehaviorSpec, parts: int, **hyper: Any) -> SACTrainer:
+    """Makes two updates on the same steps, each minibatch in so many parts."""
+    bench, trainer = make(spec, hyper={"gradient_accumulation": parts, "steps_per_update": 20, **hyper})
+    feed(bench, SyntheticActor(bench), trainer, 2)
+    return trainer
+
+
+def same(one: SACTrainer, other: SACTrainer) -> None:
+    """Compares weights, moments and gradients, which say more than Adam's first steps do."""
+    for name, value in weights(one).items():
+        torch.testing.assert_close(
+            weights(other)[name],
+            value,
+            rtol=1e-3,
+            atol=2e-5,
+            msg=lambda text, name=name: f"{name}: {text}",  # type: ignore[misc]
+        )
+    for name, optimizer in one.learner.optimizers.items():
+        found, wanted = other.learner.optimizers[name].state_dict()["first"], optimizer.state_dict()["first"]
+        for key, value in wanted.items():
+            torch.testing.assert_close(found[key], value, rtol=1e-3, atol=1e-6, msg=f"{name} {key}")
+
+
+@pytest.mark.parametrize("clip", [None, 0.05])
+@pytest.mark.parametrize("spec", [CARTPOLE, CONTINUOUS, HYBRID, GOALS], ids=lambda spec: spec.name)
+def test_parts_add_up_to_the_gradient_of_the_whole(spec: BehaviorSpec, clip: float | None) -> None:
+    """Of policy, critics and temperatures, with the same draws and the same noise; clipping sees the whole gradient."""
+    whole, parts = (trained(spec, count, max_grad_norm=clip) for count in (1, 4))
+    assert whole.optimizer_steps == parts.optimizer_steps == 2
+    same(whole, parts)
+
+
+def test_sequences_of_parts_add_up_too() -> None:
+    """Parts are whole sequences, of different numbers of steps, each of which counts the same."""
+    trainers = []
+    for count in (1, 2):
+        bench, trainer = make_recurrent(CARTPOLE, hyper={"gradient_accumulation": count, "steps_per_update": 21})
+        play(bench, RecurrentActor(bench), trainer, 2)
+        trainers.append(trainer)
+    assert trainers[0].optimizer_steps == trainers[1].optimizer_steps == 2
+    drawn = trainers[1]._batches.draw(16, 2)
+    assert [part.sequences.sequences for part in drawn if part.sequences is not None] == [2, 2]
+    same(*trainers)
+
+
+def test_signals_learn_from_each_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As often as from whole minibatches, after the update."""
+    bench, trainer = make(
+        reward_signals={"extrinsic": {}, "curiosity": {}}, hyper={"gradient_accumulation": 4, "steps_per_update": 20}
+    )
+    seen: list[Transitions] = []
+    monkeypatch.setattr(trainer.signals, "update", seen.append)
+    feed(bench, SyntheticActor(bench), trainer, 2)
+    assert [len(each.reward) for each in seen] == [4] * 8
+
+
+def test_parts_must_be_equal() -> None:
+    """A batch that cannot be divided is refused with both numbers; a sequence must fit a part."""
+    sets = ["behaviors.A.trainer_type=sac", "behaviors.A.hyperparameters.gradient_accumulation=3"]
+    with pytest.raises(UserError, match="batch_size 128 cannot be divided into gradient_accumulation 3 equal parts"):
+        load_run_options(None, set_items=sets, environ={})
+    sets = [
+        "behaviors.A.trainer_type=sac",
+        "behaviors.A.hyperparameters.gradient_accumulation=4",
+        "behaviors.A.network_settings.memory.sequence_length=64",
+    ]
+    with pytest.raises(UserError, match=r"sequence_length is 64, more than hyperparameters.batch_size 128 in 4 parts"):
+        load_run_options(None, set_items=sets, environ={})

@@ -15,11 +15,13 @@ import torch
 from rollcast.specs import BehaviorSpec
 from torch import Tensor, nn
 
+from learner.ingest.boards import Board
 from learner.networks.activations import Activation, activation
 from learner.networks.conditioning import ConditionedLayer
 from learner.networks.encoders import Encoded, ObservationEncoder, VectorEncoder
 from learner.networks.initializers import Initializer
 from learner.networks.memory import Memory, Unrolled
+from learner.networks.tower import BoardEncoder
 from learner.settings.network import NetworkSettings
 
 TWINS = 2
@@ -51,6 +53,30 @@ class TwinLayer(nn.Module):
         return torch.bmm(outer, self.weight.transpose(1, 2))
 
 
+class TwinNeck(nn.Module):
+    """What each twin sees of a tower's planes: a 1x1 convolution of its own; both are computed as one.
+
+    Args:
+        planes: of the tower.
+        count: planes that are left for each.
+        initializer: where initial weights come from.
+
+    Attributes:
+        size: numbers that are left for each.
+    """
+
+    def __init__(self, planes: Board, count: int, initializer: Initializer) -> None:
+        super().__init__()
+        self._shape = tuple(planes)
+        self.size = count * planes.height * planes.width
+        self.conv = initializer.conv(planes.planes, TWINS * count, 1)
+
+    def forward(self, encoded: Tensor) -> Tensor:
+        """Computes ``[2, B, size]`` from the tower's numbers."""
+        found: Tensor = self.conv(encoded.reshape(-1, *self._shape)).relu()
+        return found.view(-1, TWINS, self.size).transpose(0, 1).contiguous()
+
+
 class TwinRecord(NamedTuple):
     """What the way back through `TwinCritic` needs.
 
@@ -71,8 +97,9 @@ class TwinCritic(nn.Module):
     """Observations and continuous actions to ``[2, B, signals, choices]``.
 
     The encoder is common to both (a picture is read once), and so is a memory behind it, which knows nothing of the
-    actions; all layers after these are not. ``choices`` is the number of all choices of all branches, side by side, and 1
-    without discrete actions.
+    actions; all layers after these are not. A residual tower is such an encoder, too; of its planes each twin sees some
+    of its own, and layers follow them only where there are continuous actions.
+    ``choices`` is the number of all choices of all branches, side by side, and 1 without discrete actions.
 
     Args:
         spec: what the behavior sees and does.
@@ -94,13 +121,21 @@ class TwinCritic(nn.Module):
         self._axes = spec.action.continuous_size
         self._signals = signals
         self.choices = spec.action.mask_size or 1
-        self.encoder = ObservationEncoder(spec.observations, settings, initializer)
+        self.encoder: ObservationEncoder | BoardEncoder
+        self.neck: TwinNeck | None = None
+        if settings.tower is None:
+            self.encoder, count = ObservationEncoder(spec.observations, settings, initializer), settings.num_layers
+        else:
+            self.encoder = BoardEncoder(spec.observations, settings, settings.tower, initializer)
+            count = settings.num_layers if self._axes else 0  # what an axis is worth depends on the board, too
+            self.neck = TwinNeck(self.encoder.planes, settings.tower.policy_planes, initializer)
         self.memory = (
             Memory(self.encoder.size, settings.memory.memory_size, initializer) if settings.memory is not None else None
         )
         units, goals = settings.hidden_units, self.encoder.goal_size
-        count = settings.num_layers - 1 if goals else settings.num_layers
-        self._encoded_size = self.encoder.size if self.memory is None else self.memory.size
+        count -= bool(goals)
+        last_read = self.memory or self.neck or self.encoder
+        self._encoded_size = last_read.size
         inputs = self._encoded_size + self._axes
         widths = [inputs] + [units] * count
         gain = initializer.gains.hidden
@@ -137,8 +172,13 @@ class TwinCritic(nn.Module):
         Args:
             observations: in wire types; packed sequences with a memory, before which nothing is remembered.
             batch_sizes: ``[L]`` int64 on the CPU, sequences that have a row at each place; needed with a memory only.
+
+        Returns:
+            ``[B, size]``; ``[2, B, size]`` behind a tower, of which each twin sees another part.
         """
         encoded = self.encoder.encode(list(observations))
+        if self.neck is not None:
+            return encoded._replace(values=self.neck(encoded.values))
         if self.memory is None:
             return encoded
         if batch_sizes is None:
@@ -191,7 +231,7 @@ class TwinCritic(nn.Module):
         if not self.encoder_learns:
             return
         to_encoded = self._to_inputs_of_first(inner, slice(None, self._encoded_size))
-        _write(encoded.values, self._before_layers(), to_encoded)
+        _write(encoded.values, self._before_layers(), to_encoded.sum(0) if self.neck is None else to_encoded)
 
     def to_actions(self, record: TwinRecord, outer: Tensor) -> Tensor:
         """Returns the derivative with respect to the actions ``[B, n]``; writes nothing.
@@ -204,17 +244,20 @@ class TwinCritic(nn.Module):
             (found,) = torch.autograd.grad(record.watched, [record.actions], outer)
             return found
         inner = self._through(record, self._flat(outer), writes=False)
-        return self._to_inputs_of_first(inner, slice(self._encoded_size, None))
+        return self._to_inputs_of_first(inner, slice(self._encoded_size, None)).sum(0)
 
     def vector_encoders(self) -> list[tuple[int, VectorEncoder]]:
         """Returns every encoder that normalizes, with the position of its observation."""
         return list(self.encoder.normalizing.items())
 
     def _before_layers(self) -> list[nn.Parameter]:
-        """Returns what autograd goes back to: the parameters of encoder and memory."""
-        return [*self.encoder.parameters(), *(() if self.memory is None else self.memory.parameters())]
+        """Returns what autograd goes back to: the parameters of encoder, neck and memory."""
+        parts = (self.encoder, self.neck, self.memory)
+        return [parameter for part in parts if part is not None for parameter in part.parameters()]
 
     def _first(self, encoded: Tensor, actions: Tensor | None) -> Tensor:
+        if self.neck is not None:
+            return encoded if actions is None else torch.cat((encoded, actions.expand(TWINS, -1, -1)), dim=2)
         values = encoded if actions is None else torch.cat((encoded, actions), dim=1)
         return values.expand(TWINS, -1, -1)
 
@@ -246,9 +289,9 @@ class TwinCritic(nn.Module):
         return found
 
     def _to_inputs_of_first(self, outer: Tensor, part: slice) -> Tensor:
-        """Goes back to a part of what both twins were given, ``[B, width of the part]``."""
+        """Goes back to a part of what each twin was given, ``[2, B, width of the part]``."""
         first = self._layers[0] if self._layers else self.head
-        return torch.bmm(outer, first.weight[:, part].transpose(1, 2)).sum(0)
+        return torch.bmm(outer, first.weight[:, part].transpose(1, 2))
 
 
 def _write(watched: Tensor, parameters: list[nn.Parameter], outer: Tensor) -> None:

@@ -52,8 +52,6 @@ def _of_behavior(path: str, settings: TrainerSettings) -> Iterator[str]:
             f"{path}.network_settings.memory: {settings.trainer_type} has no recurrent networks, remove it; trainers that "
             f"have: {recurrent}"
         )
-    if network.tower is not None and settings.trainer_type == "sac":
-        yield f"{path}.network_settings.tower: sac's critics have no residual tower, remove it"
     if not settings.reward_signals.active():
         yield f"{path}.reward_signals: there is none, so nothing would be learned; add extrinsic: {{}}"
     if settings.self_play is not None:

@@ -10,7 +10,6 @@ import torch
 from rollcast.enums import Squash
 from rollcast.specs import BehaviorSpec
 
-from learner.exits import ExitCode, UserError
 from learner.networks.fit import require_fit
 from learner.networks.policy import PolicyNetwork
 from learner.networks.squashed import SquashedPolicyNetwork
@@ -52,12 +51,6 @@ class SACTrainer(ReplayTrainer):
     """
 
     def __init__(self, context: TrainerContext) -> None:
-        if context.behavior.settings.network_settings.tower is not None:
-            raise UserError(
-                ExitCode.RUN_FILE,
-                f"behaviors.{context.behavior.name}.network_settings.tower is set, and sac's critics have no residual tower: "
-                "take the tower block out, or use ppo",
-            )
         self._weights = torch.Generator().manual_seed(context.seed)
         super().__init__(context)
         hyper = self.hyperparameters

@@ -23,6 +23,11 @@ SPECS = {
     "goals": behavior(goal(), vector(), continuous=2),
     "goals for choices": behavior(goal(), vector(), branches=(3,)),
 }
+BOARDS = {
+    "moves": behavior(image(shape=(5, 4, 3)), vector(), branches=(20, 2)),
+    "axes": behavior(image(shape=(5, 4, 3)), continuous=2),
+    "moves and axes": behavior(image(shape=(5, 4, 3)), continuous=1, branches=(20,)),
+}
 SIGNALS, STEPS = 2, 5
 SIZES = torch.tensor([2, 2, 1])  # two sequences, of three steps and of two
 
@@ -59,7 +64,32 @@ def test_derivatives_are_autograd_s(
 ) -> None:
     """Every parameter's gradient is written, and that of the actions returned, for any outer derivative."""
     critic = make(spec, activation=activation, num_layers=layers, memory=memory)
-    sizes = None if memory is None else SIZES
+    check_derivatives(critic, spec, None if memory is None else SIZES)
+
+
+@pytest.mark.parametrize("spec", BOARDS.values(), ids=BOARDS.keys())
+def test_derivatives_of_towers_are_autograd_s(spec: BehaviorSpec) -> None:
+    """Of the tower, which is common, and of what each twin sees of its planes."""
+    check_derivatives(make(spec, tower={"depth": 1, "width": 4}), spec, None)
+
+
+def test_each_twin_sees_planes_of_a_tower_of_its_own() -> None:
+    """Another convolution of the one changes nothing of the other."""
+    spec = BOARDS["moves"]
+    critic = make(spec, tower={"depth": 1, "width": 4, "policy_planes": 3})
+    seen = observations(spec)
+    with torch.no_grad():
+        first, second = critic(seen, None)
+        assert critic.neck is not None
+        assert critic.neck.conv.bias is not None
+        critic.neck.conv.bias[:3] += 1.0
+        changed, same = critic(seen, None)
+    assert not torch.allclose(changed, first)
+    assert torch.equal(same, second)
+
+
+def check_derivatives(critic: TwinCritic, spec: BehaviorSpec, sizes: Tensor | None) -> None:
+    """Compares everything that is written and returned with what autograd finds."""
     seen, actions = observations(spec), actions_of(spec)
     outer = torch.randn(2, STEPS, SIGNALS, spec.action.mask_size or 1)
 

@@ -18,12 +18,14 @@ from learner.rewards.transitions import Transitions
 from learner.trainers import replay
 from learner.trainers.errors import TrainerFailedError
 from learner.trainers.sac.trainer import SACTrainer
-from tests.learner.networks.specs import behavior, entities, goal, vector
+from tests.learner.networks.specs import behavior, entities, goal, image, vector
 from tests.learner.trainers.in_process import CARTPOLE
 from tests.learner.trainers.sac.started import feed, make, settle
 from tests.learner.trainers.synthetic import BRANCHES, CONTINUOUS, HYBRID, SyntheticActor
 
 SEEN = behavior(entities(), goal(), vector(), continuous=1, branches=(3,))
+BOARD = behavior(image(shape=(5, 4, 3)), vector(), branches=(20, 2))
+BOARD_AND_AXIS = behavior(image(shape=(5, 4, 3)), continuous=1, branches=(20,))
 
 
 def weights(trainer: SACTrainer) -> dict[str, torch.Tensor]:
@@ -382,8 +384,14 @@ def test_inference_learns_nothing() -> None:
     assert bench.ledger.books("Continuous").dropped == {"not_training": 20}
 
 
-@pytest.mark.parametrize("part", ["tower"])
-def test_networks_that_sac_does_not_have_are_refused(part: str) -> None:
-    """By name, with what to do."""
-    with pytest.raises(UserError, match=rf"network_settings.{part} is set.*use ppo"):
-        make(HYBRID, network={part: {}}, hyper={"batch_size": 64})
+@pytest.mark.parametrize("spec", [BOARD, BOARD_AND_AXIS], ids=["moves", "moves and an axis"])
+def test_towers_train(spec: BehaviorSpec) -> None:
+    """Updates change every parameter of policy, critics and targets; forbidden moves have no part in it."""
+    bench, trainer = make(spec, network={"tower": {"depth": 1, "width": 4}})
+    before = weights(trainer)
+    feed(bench, SyntheticActor(bench, masked=True), trainer, 3)
+    after = weights(trainer)
+    assert all(value.isfinite().all() for value in after.values())
+    parameters = {name for name, _ in trainer.networks.named_parameters()}
+    assert "critic.encoder.stem.weight" in parameters
+    assert not [name for name in parameters if torch.equal(after[name], before[name])]

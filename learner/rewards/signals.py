@@ -107,19 +107,19 @@ def build_signals(
 
 
 def _build(name: str, settings: RewardSignalSettings, setup: SignalSetup) -> RewardSignal:
-    """Builds one signal.
+    """Builds one signal, by its name: settings of a package may extend those of any of ours.
 
     Raises:
         UserError: it does not fit the behavior.
     """
-    match settings:
-        case ExtrinsicSettings():
+    match name, settings:
+        case "extrinsic", ExtrinsicSettings():
             return ExtrinsicReward(settings.gamma, settings.strength)
-        case CuriositySettings():
+        case "curiosity", CuriositySettings():
             return CuriosityReward(settings, setup)
-        case RNDSettings():
+        case "rnd", RNDSettings():
             return RNDReward(settings, setup)
-        case GAILSettings():
+        case "gail", GAILSettings():
             return GAILReward(settings, setup)
         case _:
             return _added(name, settings, setup)

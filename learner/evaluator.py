@@ -108,6 +108,8 @@ class Evaluator:
         free = players(self._sessions, training)[: self._settings.actors]
         if not free:
             return  # nobody is here; it stays due
+        for trainer in training.values():
+            trainer.publish_present()  # what is kept below is what is measured
         pinned = {name: policy for name in training if (policy := self._store.pin(name)) is not None}
         versions = {name: (each.description.generation, each.description.version) for name, each in pinned.items()}
         found = Examination(self._settings.episodes, versions, is_deterministic=self._settings.deterministic)

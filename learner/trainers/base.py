@@ -166,6 +166,12 @@ class Trainer(ABC):
     def start(self) -> None:
         """Publishes the present version and sets the pace; once, after loading and before the first `advance`."""
 
+    def publish_present(self) -> None:  # noqa: B027 - most publish each change, and have nothing to do
+        """Makes what `state_dict` would save now the newest version that actors can get; between two turns.
+
+        To be overridden by trainers that change more often than they publish; others have done so already.
+        """
+
     def advance(self) -> bool:
         """Takes one turn; returns whether there was anything to do."""
         is_busy = self.collect()

@@ -207,6 +207,10 @@ class ReplayTrainer(RLTrainer):
         self._show_memory()
         if not self._is_updated:
             self._give_update_up(0)
+            # What it went back to was published under another number, if at all: it is a version of its own.
+            self._version += 1
+            self._unpublished += 1
+            self._publish_if_due()
             return
         self._failed_updates = 0
         self._version += self._updates
@@ -221,11 +225,14 @@ class ReplayTrainer(RLTrainer):
         self._set_pace()
 
     def _publish_if_due(self) -> None:
-        if not self._unpublished:
-            return
-        now = time.monotonic()
-        is_due = self._unpublished >= PUBLISH_UPDATES or now - self._published_at >= PUBLISH_SECONDS
-        if is_due or self._in_rounds:
+        is_late = time.monotonic() - self._published_at >= PUBLISH_SECONDS
+        if is_late or self._in_rounds or self._unpublished >= PUBLISH_UPDATES:
+            self.publish_present()
+
+    def publish_present(self) -> None:
+        """Broadcasts the newest version, if actors do not have it."""
+        if self._unpublished:
+            now = time.monotonic()
             with self._metrics.publish.time():
                 self._publish()
             self._unpublished, self._published_at = 0, now
@@ -237,8 +244,7 @@ class ReplayTrainer(RLTrainer):
     def finish(self) -> None:
         """Ends training for good: what waits leaves the books as dropped, and the last version is broadcast."""
         self._clear(NOT_TRAINING)
-        self._published_at = -math.inf
-        self._publish_if_due()
+        self.publish_present()
 
     def _clear(self, reason: str) -> None:
         self.intake.clear(reason)

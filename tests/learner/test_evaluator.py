@@ -8,20 +8,30 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+import torch
 from rollcast.policies import PolicyDescription
 from structlog.testing import capture_logs
 
 from learner.best import BestKeeper
+from learner.checkpoints.choice import load_chosen
+from learner.checkpoints.store import CheckpointStore
 from learner.curriculum.lessons import no_lessons
 from learner.evaluation.orders import Order
 from learner.evaluation.results import EvaluationResult, Played
 from learner.evaluator import Evaluator
+from learner.ingest.sessions import Opening, SessionTable
+from learner.observe.metrics import LearnerMetrics
+from learner.publish.publisher import PolicyPublisher
 from learner.publish.store import PolicyStore, StoredPolicy
 from learner.settings.evaluation import EvaluationSettings
+from learner.trainers import replay
 from learner.trainers.ppo.trainer import PPOTrainer
 from tests.learner.ingest.parts import NAME
 from tests.learner.service.samples import make_policy
 from tests.learner.starts import Start, opened
+from tests.learner.trainers.sac.started import feed, make
+from tests.learner.trainers.synthetic import SyntheticActor
 
 
 class Desk:
@@ -218,3 +228,46 @@ def test_episodes_that_nobody_asked_for_count_nowhere(tmp_path: Path) -> None:
         stage.evaluator.add(NAME, 5, 1, Played(1.0, 1))
         stage.turn()
         assert not stage.results
+
+
+def test_the_kept_policy_is_the_measured_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of a trainer that makes many versions and broadcasts few: its newest is broadcast, measured and kept."""
+    monkeypatch.setattr(replay, "PUBLISH_SECONDS", 1e9)
+    with opened(tmp_path) as folder, capture_logs():
+        bench, trainer = make()
+        name, store, checkpoints = trainer.brain_name, PolicyStore(), CheckpointStore(folder)
+        publisher = PolicyPublisher(store, behavior_index=0, generation=1)
+        publisher.attach(trainer.policy)
+        publisher.publish(trainer.policy.state_dict(), bench.published.progress[-1])
+        trainer.publish_policy_queue(publisher)
+        sessions = SessionTable(bench.table, bench.ledger, generation=1)
+        session = sessions.open(Opening("a", "its instance", None)).session
+        sessions.declare(session, bench.behavior, 0, 1)
+        session.is_connected = True
+        best = BestKeeper(
+            checkpoints,
+            no_lessons(),
+            evaluates=True,
+            metrics=LearnerMetrics(),
+            on_best=lambda *_: None,
+            every_seconds=1.0,
+            on_saved=lambda *_: None,
+            on_not_saved=Stage.fail,
+        )
+        settings = EvaluationSettings(interval_steps=40, episodes=1)
+        evaluator = Evaluator(settings, sessions, store, best, metrics=LearnerMetrics(), on_result=lambda _: None)
+        desk, actor = Desk(), SyntheticActor(bench)
+        evaluator.attach(desk)
+        evaluator.after_turn({name: trainer})
+        feed(bench, actor, trainer, 3)
+        assert trainer.version == 30 > bench.published.progress[-1].version
+        evaluator.after_turn({name: trainer})
+        (order,) = desk.orders
+        measured = bench.published.state
+        feed(bench, actor, trainer)
+        evaluator.add(name, 0, order.assignment_id, Played(1.0, 10))
+        evaluator.after_turn({name: trainer})
+        kept = load_chosen(folder.path, name, "best", checkpoints.status)
+    assert order.versions == {name: (1, 30)} == {name: (1, kept.state["version"])}
+    networks = kept.state["model"]["networks"]
+    assert all(torch.equal(value, networks[f"policy.{key}"]) for key, value in measured.items())

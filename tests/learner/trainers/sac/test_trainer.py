@@ -207,7 +207,10 @@ def test_what_is_reported() -> None:
 
 
 def test_updates_that_are_not_finite_are_undone() -> None:
-    """Weights, moments and targets go back (50 updates at most); the third turn in a row ends the training with advice."""
+    """Weights, moments and targets go back (50 updates at most), and to actors, as a version of its own.
+
+    The third turn in a row ends the training with advice.
+    """
     bench, trainer = make(network={"normalize": False}, hyper={"max_update_debt": 1000})
     actor = SyntheticActor(bench)
     before = weights(trainer)
@@ -216,8 +219,10 @@ def test_updates_that_are_not_finite_are_undone() -> None:
     poison = np.full(20, 3e38, np.float32)
     bench.put(actor.chunk([20], columns={"reward": poison}))
     trainer.advance()
-    assert trainer.version == settled
     assert all(torch.equal(value, before[name]) for name, value in weights(trainer).items())
+    trainer.publish_present()
+    assert trainer.version == bench.published.progress[-1].version == settled + 1
+    assert all(torch.equal(value, before[f"policy.{name}"]) for name, value in bench.published.state.items())
 
     def poisoned() -> None:
         for _ in range(2):  # a turn each at least, more where updates take long

@@ -21,6 +21,15 @@ from learner.settings.base import (
 )
 from learner.settings.extensions import TRAINERS, declared, settings_model
 
+MAX_EPSILON = 1e6
+"""Wider than any ratio, and 1 + epsilon is still a number of single precision."""
+MIN_STEPS_PER_UPDATE = 1e-6
+MAX_STEPS_PER_UPDATE = 1e9
+"""Between these the steps and updates that are owed stay whole numbers of 64 bits."""
+MAX_UPDATE_DEBT = 10**9
+MAX_SIGNAL_UPDATES = 1000
+"""Of the reward signals beside one of the policy: a stop of the learner waits for the end of an update."""
+
 
 class HyperparameterSettings(SettingsModel):
     """What every trainer's hyperparameters have; defaults are those of ML-Agents' PPO."""
@@ -94,7 +103,7 @@ class ActorCriticHyperparameters(AccumulatingHyperparameters):
 class OnPolicyHyperparameters(ActorCriticHyperparameters):
     """What ``ppo`` and ``poca`` share."""
 
-    epsilon: PositiveReal = Field(default=0.2, description="clipping range of the ratio")
+    epsilon: PositiveReal = Field(default=0.2, le=MAX_EPSILON, description="clipping range of the ratio")
     lambd: Real = Field(default=0.95, ge=0, le=1, description="lambda of generalized advantage estimation")
     epsilon_schedule: Schedule = Field(
         default_factory=_schedule_of_learning_rate, description="linear to 0.1, or constant"
@@ -168,19 +177,37 @@ class SACHyperparameters(AccumulatingHyperparameters):
     )
     buffer_init_steps: NonNegativeWhole = Field(default=0, description="steps collected before the first update")
     tau: Fraction = Field(default=0.005, description="share of the newest values in the target network")
-    steps_per_update: PositiveReal = Field(default=1.0, description="steps collected for each update")
+    steps_per_update: Real = Field(
+        default=1.0, ge=MIN_STEPS_PER_UPDATE, le=MAX_STEPS_PER_UPDATE, description="steps collected for each update"
+    )
     save_replay_buffer: bool = Field(default=False, description="keep the replay memory over a restart")
     init_entcoef: NonNegativeReal = Field(default=1.0, description="entropy coefficient at the start")
-    reward_signal_steps_per_update: PositiveReal = Field(
-        default_factory=_steps_per_update, description="steps for each update of the reward signals"
+    reward_signal_steps_per_update: Real = Field(
+        default_factory=_steps_per_update,
+        ge=MIN_STEPS_PER_UPDATE,
+        le=MAX_STEPS_PER_UPDATE,
+        description="steps for each update of the reward signals",
     )
     max_update_debt: NonNegativeWhole | None = Field(
-        default=None, description="updates that may be owed when more steps are taken in; null: those of one chunk"
+        default=None,
+        le=MAX_UPDATE_DEBT,
+        description="updates that may be owed when more steps are taken in; null: those of one chunk",
     )
     max_grad_norm: PositiveReal | None = Field(
         default=None, description="largest norm of a gradient, of policy and critics each; null does not clip"
     )
     adam_epsilon: PositiveReal = Field(default=1e-8, description="Adam's epsilon")
+
+    @model_validator(mode="after")
+    def _signals_learn_a_few_times(self) -> Self:
+        if self.steps_per_update > MAX_SIGNAL_UPDATES * self.reward_signal_steps_per_update:
+            raise invalid_as_told(
+                f"reward_signal_steps_per_update is {self.reward_signal_steps_per_update:g} with steps_per_update "
+                f"{self.steps_per_update:g}, so that reward signals would take "
+                f"{self.steps_per_update / self.reward_signal_steps_per_update:.3g} updates beside each of the policy; at "
+                f"most {MAX_SIGNAL_UPDATES} are allowed: raise the one or lower the other"
+            )
+        return self
 
 
 HYPERPARAMETERS: Mapping[str, type[HyperparameterSettings]] = MappingProxyType(

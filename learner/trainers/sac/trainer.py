@@ -200,7 +200,10 @@ class SACTrainer(ReplayTrainer):
             optimizer.load_state_dict(state["optimizers"][name])
         self.statistics.load_state_dict(state["statistics"])
         self.signals.load_state_dict(state["signals"])
-        self._signal_steps = float(state["signal_steps"])
+        # No more than one update of theirs: what is saved may be of other settings.
+        self._signal_steps = min(
+            max(0.0, float(state["signal_steps"])), self.hyperparameters.reward_signal_steps_per_update
+        )
         if self.cloning is not None and state.get("cloning"):  # absent where it is asked for from now on
             self.cloning.load_state_dict(state["cloning"])
         self._before = None

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+from pydantic import ValidationError
 from rollcast.specs import BehaviorSpec
 
 from learner.rewards.transitions import Transitions
+from learner.settings.hyperparameters import SACHyperparameters
 from learner.trainers.sac.trainer import SACTrainer
 from tests.learner.networks.specs import behavior, entities, goal, vector
 from tests.learner.trainers.in_process import Bench, make_bench
@@ -95,6 +97,29 @@ def test_signals_learn_as_often_as_they_are_to(
     monkeypatch.setattr(trainer.signals, "update", counted)
     run(bench, SyntheticActor(bench), trainer, 6)
     assert count == pytest.approx(share * trainer.optimizer_steps, abs=max(1.0, share))
+
+
+def test_signals_do_not_learn_for_ever() -> None:
+    """An update of the policy brings at most a thousand of theirs; a step of next to nothing would not end at all."""
+    for steps in (1e-20, 1e-4):
+        with pytest.raises(ValidationError, match=r"reward_signal|greater than or equal"):
+            SACHyperparameters.model_validate({"reward_signal_steps_per_update": steps})
+    with pytest.raises(ValidationError, match="at most 1000 are allowed"):
+        SACHyperparameters(steps_per_update=20.0, reward_signal_steps_per_update=0.01)
+    assert SACHyperparameters(reward_signal_steps_per_update=1e-3).reward_signal_steps_per_update == 1e-3
+
+
+@pytest.mark.parametrize("owed", [1e300, math.inf, math.nan, -1.0])
+def test_what_a_saved_state_owes_is_one_update(owed: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A state of other settings, or one that somebody wrote, does not keep signals learning for ever."""
+    bench, trainer = make()
+    trainer.load_state_dict({**trainer.state_dict(), "model": {**trainer.model_state(), "signal_steps": owed}})
+    trainer.debt.free_steps, updates = 0, []
+    monkeypatch.setattr(trainer.signals, "update", updates.append)
+    bench.put(SyntheticActor(bench).chunk([20]))
+    while trainer.advance():
+        pass
+    assert trainer.optimizer_steps <= len(updates) <= trainer.optimizer_steps + 1
 
 
 def test_signals_are_saved_with_the_trainer() -> None:

@@ -12,7 +12,6 @@ The inverse model makes the features hold what the agent can influence, and noth
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -108,7 +107,8 @@ class CuriosityReward(LearnedReward):
 
     def __init__(self, settings: CuriositySettings, setup: SignalSetup) -> None:
         super().__init__("curiosity", settings, CuriosityNetwork(settings, setup), setup)
-        self._cap = 1.0 / abs(settings.strength) if settings.strength else math.inf
+        # A strength of almost nothing allows more than the rewards' own numbers can be.
+        self._cap = 1.0 / max(abs(settings.strength), 1.0 / torch.finfo(torch.float32).max)
 
     def rewards(self, transitions: Transitions) -> Tensor:
         """Computes rewards ``[B]``."""

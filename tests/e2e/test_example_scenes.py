@@ -41,7 +41,7 @@ BEHAVIORS = {
     "Worm": ppo("appo", normalize=True),
     "Basic": ppo("impala"),
     "Hallway": ppo(memory=MEMORY),
-    "PushBlock": sac(),
+    "PushBlock": sac(memory=MEMORY),
     "Pyramids": ppo(signals={"curiosity": {"strength": 0.02, "network_settings": {"hidden_units": 16}}}),
     "BigWallJump": ppo(signals={"rnd": {"strength": 0.01, "network_settings": {"hidden_units": 16}}}),
     "SmallWallJump": ppo("appo", memory=MEMORY),

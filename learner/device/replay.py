@@ -88,6 +88,7 @@ class ReplayMemory:
         memory_stride: the most steps of a sequence.
 
     Attributes:
+        spec: what the behavior sees and does.
         branches: number of choices of each discrete branch.
         size: how many steps and rows there may be.
         sequences: those that can be drawn; None without memory.
@@ -106,6 +107,7 @@ class ReplayMemory:
         memory_size: int = 0,
         memory_stride: int = 0,
     ) -> None:
+        self.spec = spec
         self.branches = tuple(spec.action.discrete_branches)
         self.size = size
         self.masked = False

@@ -1,8 +1,9 @@
 """A replay memory in a file: written whole or not at all, read only if every byte is what was written.
 
 The file is a zip archive of plain numpy arrays (one for each column, without compression), the row of each step, with a
-memory of the policy the row and length of each sequence, and a page that says what they are. Nothing in it is code: arrays of objects are refused. Checksums are compared, and every
-number that is used as an index is checked.
+memory of the policy the row and length of each sequence, and a page that says what they are. Nothing in it is code:
+arrays of objects are refused. Checksums are compared. What actors may not send is not read from a file either
+(`learner.device.replay_values`), and every number that is used as an index is checked.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from learner.device.columns import ACTION_MASK, DISCRETE_ACTION, MEMORY, RingColumn
+from learner.device.columns import MEMORY, RingColumn
 from learner.device.replay import ReplayMemory
+from learner.device.replay_values import check_actions, check_values
 from learner.files import atomic_file, open_regular
 
 FILE_NAME: Final = "last_replay_buffer.npz"
@@ -33,8 +35,6 @@ _SEQUENCES: Final = "sequences.npy"
 _PIECE_BYTES: Final = 32 * 2**20
 """So much is on its way between device and disk at a time."""
 _MAX_PAGE_BYTES: Final = 2**20
-_FAULTS: Final = (KeyError, TypeError, ValueError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZipFile)
-"""What a file that somebody else made, or that is damaged, can provoke while it is read."""
 
 
 class BadReplay(Exception):  # noqa: N818 - says what the file is
@@ -101,9 +101,11 @@ def read_replay(memory: ReplayMemory, path: Path, *, moment: int | None = None) 
         raise BadReplay(path, "does not exist") from error
     except OSError as error:
         raise BadReplay(path, f"cannot be read: {error.strerror or error}") from error
-    except _FAULTS as error:
+    except Exception as error:  # whatever a file that is damaged, or that somebody else made, can provoke
         memory.clear()
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = " ".join(str(error).split())
+        if not isinstance(error, ValueError):
+            reason = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
         raise BadReplay(path, f"is damaged, or holds no replay memory of this behavior ({reason})") from error
 
 
@@ -117,9 +119,9 @@ def _read(memory: ReplayMemory, archive: zipfile.ZipFile, moment: int | None) ->
         raise ValueError(f"it was written at step {page.get('moment')!r}, not at step {moment}")
     if page.get("columns") != _described(memory):
         raise ValueError(f"its columns are {page.get('columns')}, those of this behavior {_described(memory)}")
-    used_rows = page["used_rows"]
-    if type(used_rows) is not int or used_rows < 0:
-        raise ValueError(f"it says that {used_rows!r} rows are used")
+    used_rows, masked = page.get("used_rows"), page.get("masked")
+    if type(used_rows) is not int or used_rows < 0 or type(masked) is not bool:
+        raise ValueError(f"its page says used_rows {used_rows!r:.60} and masked {masked!r:.60}")
     if not used_rows:
         return
     rows = _read_rows(archive, used_rows)
@@ -128,12 +130,11 @@ def _read(memory: ReplayMemory, archive: zipfile.ZipFile, moment: int | None) ->
     first = int(kept[0])
     sequences = None if memory.sequences is None else _read_sequences(archive, rows, used_rows, memory.sequences.stride)
     for index, column in enumerate(memory.columns):
-        _read_column(archive, _member(index), (used_rows, first), column, memory.storage[column.name])
-    _check_actions(memory, used_rows - first)
+        _read_column(memory, archive, _member(index), (used_rows, first), column)
+    check_actions(memory, kept - first, used_rows - first)
     if sequences is not None:
         starts, lengths = sequences[:, sequences[0] >= first]
         sequences = np.stack((starts - first, lengths))
-    masked = bool(page.get("masked"))
     memory.restore(
         kept - first,
         used_rows - first,
@@ -165,8 +166,12 @@ def _read_rows(archive: zipfile.ZipFile, used_rows: int) -> NDArray[np.int64]:
             raise ValueError(f"its table of rows has the shape {shape}")
         rows = np.frombuffer(_read_exactly(stream, 8 * shape[0]), np.int64)
         _read_end(stream)
-    if rows[0] < 0 or rows[-1] + 1 >= used_rows or not bool((np.diff(rows) > 0).all()):
+    if not bool((np.diff(rows) > 0).all()):
         raise ValueError("its table of rows is not in order")
+    if rows[0] != 0 or rows[-1] + 2 != used_rows:  # else steps that do not fit might be all there are
+        raise ValueError(
+            f"its table of rows goes from {rows[0]} to {rows[-1]}, which are not those of {used_rows} rows"
+        )
     return rows
 
 
@@ -191,9 +196,10 @@ def _read_sequences(
 
 
 def _read_column(
-    archive: zipfile.ZipFile, name: str, span: tuple[int, int], column: RingColumn, target: Tensor
+    memory: ReplayMemory, archive: zipfile.ZipFile, name: str, span: tuple[int, int], column: RingColumn
 ) -> None:
     """Reads the rows of a column from the second number of ``span`` on; the first is how many there are."""
+    target = memory.storage[column.name]
     used_rows, first = span
     kind = _numpy_type(column.dtype)
     row_bytes = column.row_bytes
@@ -208,22 +214,10 @@ def _read_column(
             if end <= first:
                 continue
             piece = np.frombuffer(data, kind).reshape(end - begin, *column.shape)[max(0, first - begin) :]
+            check_values(memory, column, piece)
             place = max(begin, first) - first
             target[place : place + len(piece)].copy_(torch.from_numpy(piece.copy()))
         _read_end(stream)
-
-
-def _check_actions(memory: ReplayMemory, used_rows: int) -> None:
-    """Refuses actions that there are not: they are indices later on."""
-    discrete = memory.storage.get(DISCRETE_ACTION)
-    if discrete is None:
-        return
-    branches = torch.tensor(memory.branches, device=discrete.device)
-    chosen = discrete[:used_rows]
-    if bool(((chosen < 0) | (chosen >= branches)).any()):
-        raise ValueError("it holds actions that this behavior does not have")
-    if bool((memory.storage[ACTION_MASK][:used_rows] > 1).any()):
-        raise ValueError("it holds action masks that are none")
 
 
 def _described(memory: ReplayMemory) -> list[list[Any]]:

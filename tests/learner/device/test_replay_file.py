@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 import zipfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
+from rollcast.enums import ObservationKind, SegmentEnd
+from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
-from learner.device.columns import DISCRETE_ACTION, REWARD, TERMINATED
+from learner.device.columns import ACTION_MASK, DISCRETE_ACTION, REWARD, TERMINATED
 from learner.device.replay import ReplayMemory
 from learner.device.replay_file import BadReplay, read_replay, write_replay
 from learner.files import WriteFailed
@@ -190,3 +197,101 @@ def test_what_cannot_be_read_or_written_is_said(tmp_path: Path) -> None:
     add(memory, make_chunk([3]))
     with pytest.raises(WriteFailed):
         write_replay(memory, tmp_path / "none" / "replay.npz")
+
+
+def _altered(path: Path, name: str, change: Callable[[NDArray[Any]], object]) -> None:
+    """Changes an array of a file in place."""
+    with np.load(path, allow_pickle=False) as archive:
+        values = archive[name].copy()
+    change(values)
+    _rewrite(path, f"{name}.npy", _array(values, values.dtype.str))
+
+
+def _column(memory: ReplayMemory, name: str) -> str:
+    return f"column_{[column.name for column in memory.columns].index(name)}"
+
+
+IMPOSSIBLE: Mapping[str, tuple[str, float]] = MappingProxyType(
+    {
+        "not a number": (REWARD, math.nan),
+        "infinite": ("obs/state", -math.inf),
+        "more than terminated": (TERMINATED, 200),
+        "no mask": (ACTION_MASK, 2),
+        "everything forbidden": (ACTION_MASK, 0),
+    }
+)
+
+
+@pytest.mark.parametrize("case", IMPOSSIBLE)
+def test_values_that_no_actor_may_send_are_not_read(tmp_path: Path, case: str) -> None:
+    """One of them in one row is enough: it would end every update that draws it."""
+    memory, path = written(tmp_path, [8, 8, 8])
+    column, value = IMPOSSIBLE[case]
+    _altered(path, _column(memory, column), lambda values: values.__setitem__(3, value))
+    again = memory_of(30)
+    with pytest.raises(BadReplay, match="is damaged, or holds no replay memory of this behavior"):
+        read_replay(again, path)
+    assert again.steps == 0
+
+
+def test_a_forbidden_action_is_not_read(tmp_path: Path) -> None:
+    """An action has no probability under a mask that forbids it; after the end nothing needs to be allowed."""
+    memory = memory_of(30)
+    masks = np.ones((4, 3), np.uint8)
+    masks[:, 2] = 0
+    columns = {
+        "action_mask": masks,
+        "final_action_mask": np.zeros((1, 3), np.uint8),
+        "discrete_action": np.array([[0], [1], [0], [1]], np.int32),
+    }
+    add(memory, make_chunk([4], ends=[SegmentEnd.TERMINATED], **columns))
+    path = tmp_path / "replay.npz"
+    write_replay(memory, path)
+    read_replay(memory_of(30), path)
+    changes: dict[str, Callable[[NDArray[Any]], object]] = {
+        DISCRETE_ACTION: lambda values: values.__setitem__((1, 0), 2),
+        TERMINATED: lambda values: values.fill(0),
+    }
+    for column, change in changes.items():
+        write_replay(memory, path)
+        _altered(path, _column(memory, column), change)
+        with pytest.raises(BadReplay, match="forbid what was done, or everything"):
+            read_replay(memory_of(30), path)
+
+
+def test_categories_that_there_are_not_are_not_read(tmp_path: Path) -> None:
+    """They would index past the end of an embedding."""
+    seen = ObservationSpec("state", np.dtype(np.int32), (2,), ObservationKind.CATEGORICAL, categories=(3, 5))
+    spec = BehaviorSpec("Test", (seen,), ActionSpec(discrete_branches=(3,)))
+    size = replay_size(replay_row_bytes(spec), buffer_size=30, time_horizon=8)
+    memory, again = (ReplayMemory(spec, size, torch.device("cpu"), torch.Generator()) for _ in range(2))
+    numbers = np.tile(np.array([[2, 4]], np.int32), (8, 1))
+    add(memory, make_chunk([8], **{"obs/state": numbers, "final_obs/state": numbers[:1]}))
+    path = tmp_path / "replay.npz"
+    write_replay(memory, path)
+    _altered(path, "column_0", lambda values: values.__setitem__((8, 0), 3))
+    with pytest.raises(BadReplay, match="categories that this behavior does not have"):
+        read_replay(again, path)
+
+
+@pytest.mark.parametrize("page", [{"used_rows": 10_000}, {"used_rows": 28}, {"masked": "yes"}])
+def test_a_page_that_does_not_go_with_its_steps_is_refused(tmp_path: Path, page: dict[str, object]) -> None:
+    """More rows than there is room for, all steps at the beginning: none of them would be kept."""
+    memory, path = written(tmp_path, [8, 8, 8])
+    with zipfile.ZipFile(path) as archive:
+        told = {**json.loads(archive.read("page.json")), **page}
+    _rewrite(path, "page.json", json.dumps(told).encode())
+    for index, column in enumerate(memory.columns):
+        values = torch.zeros((told["used_rows"], *column.shape), dtype=column.dtype).numpy()
+        _rewrite(path, f"column_{index}.npy", _array(values, values.dtype.str))
+    with pytest.raises(BadReplay, match=r"table of rows goes from 0 to 25|its page says used_rows 27 and masked 'yes'"):
+        read_replay(memory_of(30), path)
+
+
+@pytest.mark.parametrize("text", [b"{'descr': '<i8', (", b"(" * 5000, b"  {\n 3", b"'''", b"{'descr': 'O'}"])
+def test_a_header_that_makes_no_sense_is_refused(tmp_path: Path, text: bytes) -> None:
+    """Numpy evaluates it as text, and answers some texts with errors of its own."""
+    _, path = written(tmp_path, [8])
+    _rewrite(path, "rows.npy", b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text)
+    with pytest.raises(BadReplay):
+        read_replay(memory_of(30), path)

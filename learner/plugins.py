@@ -58,9 +58,12 @@ def make(setting: str, name: str, call: Callable[[], Any]) -> Any:
     except UserError:
         raise
     except BaseException as error:  # see above
-        raise UserError(
-            ExitCode.RUN_FILE, f"{setting} names {name!r}, which failed: {type(error).__name__}: {error}"
-        ) from error
+        raise UserError(ExitCode.RUN_FILE, f"{setting} names {name!r}, which failed: {in_one_line(error)}") from error
+
+
+def in_one_line(error: BaseException) -> str:
+    """Returns what kind of error it is and what it says; messages of other people's code may have many lines."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def _load(setting: str, name: str, point: EntryPoint) -> Callable[..., Any]:
@@ -72,7 +75,7 @@ def _load(setting: str, name: str, point: EntryPoint) -> Callable[..., Any]:
     except BaseException as error:  # whatever a module of the user's raises while it is imported
         raise UserError(
             ExitCode.RUN_FILE,
-            f"{setting} names {name!r} ({point.value}), which cannot be imported: {type(error).__name__}: {error}",
+            f"{setting} names {name!r} ({point.value}), which cannot be imported: {in_one_line(error)}",
         ) from error
     if not callable(found):
         raise UserError(ExitCode.RUN_FILE, f"{setting} names {name!r} ({point.value}), which is no function or class")

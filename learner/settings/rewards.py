@@ -20,7 +20,7 @@ from learner.settings.base import (
     invalid_as_told,
 )
 from learner.settings.extensions import REWARD_SIGNALS, settings_model
-from learner.settings.network import NetworkSettings
+from learner.settings.network import MAX_WIDTH, NetworkSettings
 
 
 class RewardSignalSettings(SettingsModel):
@@ -47,7 +47,9 @@ class LearnedSignalSettings(RewardSignalSettings):
 
     learning_rate: NonNegativeReal = 3e-4
     encoding_size: PositiveWhole | None = Field(
-        default=None, description="deprecated: hidden_units of the signal's network, if network_settings is absent"
+        default=None,
+        le=MAX_WIDTH,
+        description="deprecated: hidden_units of the signal's network, if network_settings is absent",
     )
     network_settings: NetworkSettings = Field(default_factory=_network_of_encoding_size)
 

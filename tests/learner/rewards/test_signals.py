@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -87,7 +88,12 @@ def test_settings_that_extend_ours_leave_a_package_its_signal(tmp_path: Path, mo
     """What a package makes is used, whatever its settings extend; it stands beside the signal it extends."""
     installed(tmp_path / "site", "extends_ours_of_a_test", EXTENDS)
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    raw = {"extrinsic": {}, "curiosity": {"strength": 0.1}, "bold": {"gamma": 0.5, "bonus": 7}, "plain": {}}
+    raw: dict[str, Any] = {
+        "extrinsic": {},
+        "curiosity": {"strength": 0.1},
+        "bold": {"gamma": 0.5, "bonus": 7},
+        "plain": {},
+    }
     signals = build(RewardSignals.model_for(raw).model_validate(raw))
     assert [signal.name for signal in signals] == ["extrinsic", "curiosity", "bold", "plain"]
     assert [type(signal).__name__ for signal in signals[2:]] == ["Constant", "Constant"]

@@ -8,13 +8,17 @@ import pytest
 from pydantic import ValidationError
 from rollcast.v1 import session_pb2
 
+from learner.exits import UserError
 from learner.service.run_info import RunInfo
 from learner.settings.base import SettingsModel
 from learner.settings.environment import EngineSettings, EnvironmentSettings
+from learner.settings.load import load_run_options
 from learner.settings.network import NetworkSettings
 from learner.settings.run import RunOptions
 from learner.settings.service import MAX_SECONDS, ServiceSettings
 from learner.settings.trainer import TrainerSettings
+
+from .conftest import WriteRun
 
 EXTREMES = (1e300, 1e19, 2**63 - 1, 2**32, 1e-300, 1e-9, 1, 0, -1, -(2**63) + 1, math.inf, math.nan)
 
@@ -68,6 +72,14 @@ def test_networks_have_a_size(setting: str) -> None:
     """A network that no machine can hold is refused before anybody tries to build it."""
     with pytest.raises(ValidationError, match="less than or equal to"):
         NetworkSettings.model_validate({setting: 10**12})
+
+
+@pytest.mark.parametrize("signal", ["curiosity", "rnd"])
+def test_the_old_name_of_a_width_has_its_bound(signal: str, write_run: WriteRun) -> None:
+    """An `encoding_size` that is too large is told of under its own key, with the signal's name."""
+    run = write_run(f"behaviors: {{A: {{reward_signals: {{{signal}: {{encoding_size: 2097152}}}}}}}}\n")
+    with pytest.raises(UserError, match=rf"{signal}\.encoding_size: must be less than or equal to 1048576"):
+        load_run_options(run)
 
 
 def test_a_segment_has_an_end() -> None:

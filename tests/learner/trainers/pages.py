@@ -66,14 +66,19 @@ def range_in_words(schema: dict[str, Any]) -> str:
     low, above = schema.get("minimum", schema.get("ge")), schema.get("exclusiveMinimum", schema.get("gt"))
     high = schema.get("maximum", schema.get("le"))
     if low is not None and high is not None:
-        words.append(f"{low:g} to {high:g}")
+        words.append(f"{low:g} to {_exactly(high)}")
     elif low is not None:
         words.append(f"from {low:g}")
     if above is not None:
         words.append(f"above {above:g}")
         if high is not None:
-            words.append(f"at most {high:g}")
+            words.append(f"at most {_exactly(high)}")
     return ", ".join(words) if words else "any number"
+
+
+def _exactly(value: float) -> str:
+    short = f"{value:g}"
+    return short if float(short) == value else str(value)
 
 
 def _yaml(value: Any) -> str:

@@ -114,7 +114,8 @@ def test_what_a_saved_state_owes_is_one_update(owed: float, monkeypatch: pytest.
     """A state of other settings, or one that somebody wrote, does not keep signals learning for ever."""
     bench, trainer = make()
     trainer.load_state_dict({**trainer.state_dict(), "model": {**trainer.model_state(), "signal_steps": owed}})
-    trainer.debt.free_steps, updates = 0, []
+    trainer.debt.free_steps = 0
+    updates: list[Transitions] = []
     monkeypatch.setattr(trainer.signals, "update", updates.append)
     bench.put(SyntheticActor(bench).chunk([20]))
     while trainer.advance():

@@ -143,7 +143,8 @@ class Learner:
         bottleneck = bottleneck_meter(parts.sessions, parts.behaviors)
         while not parts.stopping.asked.is_set():
             parts.picture.note_steps(is_paused=parts.trainers.is_paused)
-            parts.picture.verdict = bottleneck.update(parts.state, parts.trainers.busy_seconds)
+            found = bottleneck.update(parts.state, parts.trainers.busy_seconds)
+            parts.picture.verdict = parts.measuring.verdict(found)
             limit = parts.service.max_wall_seconds
             if limit is not None and parts.picture.uptime_seconds >= limit:
                 parts.stopping.ask("max_wall_seconds", final=True)

@@ -11,6 +11,7 @@ import structlog
 from learner.best import BestKeeper, Candidate
 from learner.evaluation.examination import Examination
 from learner.evaluation.orders import Order
+from learner.evaluation.patience import Patience
 from learner.evaluation.players import players
 from learner.evaluation.results import EvaluationResult, Played
 from learner.ingest.sessions import SessionTable
@@ -22,8 +23,9 @@ from learner.trainers.base import Trainer
 
 log = structlog.get_logger(__name__)
 
-MAX_SILENT_SECONDS: Final = 1800.0
-"""An evaluation in which no episode ends for so long is given up: its actors do not act on assignments, or hang."""
+
+LOOK_SECONDS: Final = 1.0
+"""So often it is looked which actors train meanwhile: turns may be a thousand a second, and actors a thousand."""
 
 
 class OrderDesk(Protocol):
@@ -50,6 +52,9 @@ class Evaluator:
         metrics: where results are shown.
         on_result: told of each result.
         clock: monotonic seconds.
+
+    Attributes:
+        obstacle: says why nobody trains, while all actors evaluate; else empty. May be read from any thread.
     """
 
     def __init__(
@@ -64,7 +69,9 @@ class Evaluator:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
-        self._heard_at = 0.0
+        self._patience = Patience(settings.max_silent_seconds, clock)
+        self._not_before = self._look_at = clock()
+        self.obstacle = ""
         self._settings = settings
         self._sessions = sessions
         self._store = store
@@ -84,7 +91,7 @@ class Evaluator:
     def add(self, behavior: str, team: int, assignment_id: int, played: Played) -> None:
         """Takes a finished episode; one that no running evaluation asked for counts nowhere."""
         if self._running is not None and self._running.add((behavior, team), assignment_id, played):
-            self._heard_at = self._clock()
+            self._patience.note_episode()
 
     def after_turn(self, trainers: Mapping[str, Trainer]) -> None:
         """Begins, goes on with, or ends an evaluation."""
@@ -92,7 +99,7 @@ class Evaluator:
             return
         if self._running is not None:
             self._go_on(self._running, trainers, self._desk)
-        elif self._is_due(trainers, self._settings.interval_steps):
+        elif self._clock() >= self._not_before and self._is_due(trainers, self._settings.interval_steps):
             self._begin(trainers, self._desk)
 
     def _is_due(self, trainers: Mapping[str, Trainer], interval_steps: int) -> bool:
@@ -116,7 +123,7 @@ class Evaluator:
         self._candidates = {name: Candidate.of(training[name]) for name in pinned}
         interval_steps = self._settings.interval_steps or 1
         self._intervals.update({name: trainer.get_step // interval_steps for name, trainer in training.items()})
-        self._running, self._heard_at = found, self._clock()
+        self._running, self._patience = found, Patience(self._settings.max_silent_seconds, self._clock)
         for order in found.deal(free):
             self._ordered.add(order.session_id)
             desk.order(order)
@@ -124,10 +131,11 @@ class Evaluator:
 
     def _go_on(self, running: Examination, trainers: Mapping[str, Trainer], desk: OrderDesk) -> None:
         over = [name for name in running.versions if name not in trainers or not trainers[name].should_still_train]
-        is_silent = self._clock() - self._heard_at >= MAX_SILENT_SECONDS
-        if is_silent:
-            log.warning("evaluation_given_up", silent_seconds=MAX_SILENT_SECONDS, action="look at its actors' logs")
-        if running.is_done or over or is_silent:
+        if running.is_done or over:
+            self._end(running, trainers, desk)
+            return
+        if self._patience.is_over:
+            self._give_up(running)
             self._end(running, trainers, desk)
             return
         live = {session.session_id for session in self._sessions.live()}
@@ -138,9 +146,50 @@ class Evaluator:
             for order in running.deal(players(self._sessions, running.versions)[: self._settings.actors]):
                 self._ordered.add(order.session_id)
                 desk.order(order)
+        self._tell(running)
+
+    def _give_up(self, running: Examination) -> None:
+        self._not_before = self._patience.rests_until
+        log.warning(
+            "evaluation_given_up",
+            seconds=round(self._patience.seconds),
+            silent_seconds=round(self._patience.silent_seconds),
+            episodes=f"{running.finished}/{running.episodes}",
+            none_for_seconds=round(self._not_before - self._clock()),
+            action="look at its actors' logs; if episodes take longer, raise rollcast.evaluation.max_silent_seconds",
+        )
+
+    def _tell(self, running: Examination) -> None:
+        """Shows what the evaluation holds up, and says in the log how long it has taken, if it is long."""
+        if self._clock() < self._look_at:
+            return
+        self._look_at = self._clock() + LOOK_SECONDS
+        present = {candidate.session_id for candidate in players(self._sessions, running.versions)}
+        is_alone = bool(present) and present <= self._ordered
+        seconds = round(self._patience.seconds)
+        episodes = f"{running.finished}/{running.episodes}"
+        self.obstacle = (
+            f"nobody trains while every actor plays an evaluation ({episodes} episodes after {seconds} s); an actor "
+            "more than rollcast.evaluation.actors would train meanwhile"
+            if is_alone
+            else ""
+        )
+        if not self._patience.is_to_be_told():
+            return
+        told = log.warning if is_alone else log.info
+        told(
+            "evaluation_goes_on",
+            seconds=seconds,
+            silent_seconds=round(self._patience.silent_seconds),
+            episodes=episodes,
+            actors=len(self._ordered),
+            training_actors=len(present - self._ordered),
+            **{"action": "start more actors, or lower rollcast.evaluation.episodes"} if is_alone else {},
+            given_up_after_silent_seconds=self._settings.max_silent_seconds,
+        )
 
     def _end(self, running: Examination, trainers: Mapping[str, Trainer], desk: OrderDesk) -> None:
-        self._running = None
+        self._running, self.obstacle = None, ""
         for session_id in self._ordered:
             desk.release(session_id)
         self._ordered.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from learner.best import CHECKPOINT_SHARE, BestKeeper
 from learner.checkpoints.store import CheckpointStore
@@ -11,6 +12,7 @@ from learner.evaluation.results import EvaluationResult, Played
 from learner.evaluator import Evaluator, OrderDesk
 from learner.ingest.sessions import SessionTable
 from learner.observe.metrics import LearnerMetrics
+from learner.observe.view import Verdict
 from learner.picture import Picture
 from learner.publish.store import PolicyStore
 from learner.record import RunRecord
@@ -80,6 +82,14 @@ class Measuring:
     def finish(self, trainers: Mapping[str, Trainer]) -> None:
         """The run ends: what is best now is kept now."""
         self._best.after_turn(trainers, is_last=True)
+
+    def verdict(self, found: Verdict) -> Verdict:
+        """Returns a verdict as it is to be shown: while all actors evaluate, that is what holds the run up.
+
+        May be called from any thread.
+        """
+        obstacle = self._evaluator.obstacle
+        return replace(found, name="none", text=obstacle) if obstacle else found
 
     def _note(self, result: EvaluationResult) -> None:
         self._record.note_evaluation(result)

@@ -71,6 +71,11 @@ class Examination:
         return self.missing <= 0 and all(share.is_done for share in self._shares)
 
     @property
+    def finished(self) -> int:
+        """Episodes that were played, of each behavior."""
+        return sum(min(len(played[: share.episodes]) for played in share.played.values()) for share in self._shares)
+
+    @property
     def orders(self) -> tuple[Order, ...]:
         """All orders, those of lost actors too."""
         return tuple(share.order for share in self._shares)

@@ -191,19 +191,63 @@ def test_the_end_of_training_cuts_it_short(tmp_path: Path) -> None:
 
 
 def test_actors_that_never_answer_are_let_go(tmp_path: Path) -> None:
-    """After half an hour without an episode it is given up; what was played is reported as incomplete."""
+    """After ten minutes without an episode it is given up, in words; what was played is reported as incomplete."""
     with staged(tmp_path) as stage:
         stage.turn(2)
         (order,) = stage.desk.orders
-        stage.now = 1700.0
+        stage.now = 500.0
         stage.play(order, 2.0, 1)
-        stage.now = 3400.0
+        stage.now = 1000.0
         stage.turn()
         assert not stage.results
-        stage.now = 3600.0
-        stage.turn()
+        stage.now = 1100.0
+        with capture_logs() as logs:
+            stage.turn()
         assert [(result.episodes, result.is_complete) for result in stage.results] == [(1, False)]
         assert (stage.saved, stage.desk.released) == ([], [order.session_id])
+        (told,) = [line for line in logs if line["event"] == "evaluation_given_up"]
+        assert (told["log_level"], told["seconds"], told["episodes"]) == ("warning", 1100, "1/4")
+        assert "rollcast.evaluation.max_silent_seconds" in told["action"]
+
+
+def test_the_silence_is_a_setting_and_training_has_most_of_the_time(tmp_path: Path) -> None:
+    """After one that was given up, none begins for nine times as long as it took, though it is due."""
+    with staged(tmp_path, max_silent_seconds=20) as stage:
+        stage.turn(2)
+        stage.now = 20.0
+        stage.turn()
+        assert stage.desk.released == [stage.sessions[0].session_id]
+        stage.now = 199.0
+        stage.turn(2)
+        assert len(stage.desk.orders) == 1
+        stage.now = 200.0
+        stage.turn()
+        assert len(stage.desk.orders) == 2
+
+
+def test_one_that_takes_long_is_told_of(tmp_path: Path) -> None:
+    """After a minute, two, four and so on; a warning, and a verdict for operators, while no actor is left to train."""
+    with staged(tmp_path) as stage:
+        stage.turn(2)
+        with capture_logs() as logs:
+            for stage.now in (59.0, 60.0, 61.0, 119.0, 120.0):
+                stage.turn()
+            assert not stage.evaluator.obstacle
+            stage.sessions[1].is_connected = False
+            stage.play(stage.desk.orders[0], 1.0, 3)
+            stage.now = 240.0
+            stage.turn()
+        told = [line for line in logs if line["event"] == "evaluation_goes_on"]
+        assert [(line["seconds"], line["log_level"]) for line in told] == [
+            (60, "info"),
+            (120, "info"),
+            (240, "warning"),
+        ]
+        assert (told[-1]["episodes"], told[-1]["silent_seconds"], told[-1]["training_actors"]) == ("3/4", 120, 0)
+        assert stage.evaluator.obstacle.startswith("nobody trains while every actor plays an evaluation (3/4 episodes")
+        stage.play(stage.desk.orders[0], 1.0, 1)
+        stage.turn()
+        assert not stage.evaluator.obstacle
 
 
 def test_the_measured_version_stays_available_until_the_end(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from actor_client.envs.factory import DEFAULT_BEHAVIOR, behavior_of, make_env_ba
 from actor_client.exits import ActorError, ExitCode
 from actor_client.heartbeat import Heartbeat
 from actor_client.platform import stop_signals
-from actor_client.policy.runner import Policy, PolicyUnusable
+from actor_client.policy.actions import PolicyUnusable
+from actor_client.policy.runner import Policy
 from actor_client.rollout.loop import LoopLimits, RolloutLoop
 from actor_client.rollout.stats import RolloutStats
 from actor_client.serving import served_metrics

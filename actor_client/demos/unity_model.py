@@ -15,6 +15,7 @@ from actor_client.demos.interface import Chosen
 from actor_client.envs.base import MaskArray, Observations
 from actor_client.envs.errors import one_line
 from actor_client.exits import ActorError, ExitCode
+from actor_client.policy.finite import unusable
 
 _CONTINUOUS: Final = "deterministic_continuous_actions"
 _DISCRETE: Final = "deterministic_discrete_actions"
@@ -70,6 +71,7 @@ class ModelPolicy:
             found = dict(zip(self._outputs, self._session.run(self._outputs, feed), strict=True))
         except Exception as error:
             raise self._failed(f"it cannot act on this environment: {one_line(error)}") from error
+        self._mend(found, observations, masks)
         if self._memory is not None:
             self._memory = found[_MEMORY_OUT]
         continuous = found.get(_CONTINUOUS)
@@ -78,6 +80,18 @@ class ModelPolicy:
             None if continuous is None else self._units.actions(continuous.astype(np.float32)),
             None if discrete is None else discrete.astype(np.int32),
         )
+
+    def _mend(self, found: dict[str, NDArray[Any]], observations: Observations, masks: MaskArray | None) -> None:
+        """Gives zeros to whoever sees NaN and gets it for an answer; anyone else's NaN is the model's fault."""
+        for name, values in found.items():
+            rows = ~np.isfinite(values).all(axis=tuple(range(1, values.ndim)))
+            if not rows.any():
+                continue
+            if (rows & ~unusable(observations, masks, self._spec.action.discrete_branches)).any():
+                raise self._failed(
+                    f"its output {name} is not finite on observations that are; export another checkpoint"
+                )
+            values[rows] = 0
 
     def ended(self, agents: Sequence[int]) -> None:
         """Forgets what these agents remember."""

@@ -14,6 +14,10 @@ IntArray = NDArray[np.int32]
 MaskArray = NDArray[np.uint8]
 
 
+class PolicyUnusable(Exception):  # noqa: N818 - says what the policy is, like the classes of rollcast.errors
+    """A policy that this actor cannot act with; it keeps the one it has. The message says why."""
+
+
 class Actions(NamedTuple):
     """What a policy chose for B agents (a tuple, because one is made at each step).
 
@@ -70,5 +74,8 @@ class ActingPolicy(Protocol):
             masks: uint8 [B, sum of branches], 1 = allowed; None = all allowed.
             noise: Where random numbers come from; it outlives policies, so that a swap does not repeat draws.
             memory: What was remembered, float32 [B, m]; None = nothing, which is zeros. Without memory it is ignored.
+
+        Raises:
+            PolicyUnusable: It fails on what is seen, or answers with what is not finite.
         """
         ...

@@ -12,7 +12,7 @@ from rollcast.enums import Distribution, PolicyFormat
 from rollcast.policies import PolicyDescription
 from rollcast.specs import BehaviorSpec
 
-from actor_client.policy.actions import Actions, FloatArray, IntArray, MaskArray
+from actor_client.policy.actions import Actions, FloatArray, IntArray, MaskArray, PolicyUnusable
 from actor_client.policy.distributions import (
     Categorical,
     draw_gaussian,
@@ -20,6 +20,7 @@ from actor_client.policy.distributions import (
     log_sum_exp,
     tanh_gaussian_log_prob,
 )
+from actor_client.policy.finite import are_numbers, culprit, unusable, without_numbers
 from actor_client.policy.graph import MASKS, MEMORY_IN, MEMORY_OUT, BadGraph, Graph, Port
 from actor_client.policy.memory import MemoryForm
 from actor_client.policy.noise import Noise
@@ -27,10 +28,6 @@ from actor_client.policy.transform import PreparedTransform
 
 _NORMALIZED_TOLERANCE: Final = 1e-4
 """Largest deviation of a branch's total probability from 1 (in log) that still counts as normalized."""
-
-
-class PolicyUnusable(Exception):  # noqa: N818 - says what the policy is, like the classes of rollcast.errors
-    """A policy that this actor cannot act with; it keeps the one it has. The message says why."""
 
 
 class Policy:
@@ -118,8 +115,11 @@ class Policy:
             noise: Made for this action space; it is resized if it was for another number of agents.
             memory: What was remembered, float32 [B, m]; None = zeros. Without memory it is ignored.
 
+        Agents that see NaN, infinity or excess get none of it: the action of draws of 0, and no memory. Their rows are
+        refused by the learner, which names the environment.
+
         Raises:
-            PolicyUnusable: The graph failed.
+            PolicyUnusable: The graph failed, or what it chose on usable observations is not finite.
         """
         graph = self._graph
         agents = observations[0].shape[0]
@@ -140,16 +140,31 @@ class Policy:
         except BadGraph as error:
             raise PolicyUnusable(f"policy {self.description.behavior} version {self.version}: {error}") from error
         actions = self._actions(masks, noise)
-        return self._with_memory(actions, memory) if self._remembers else actions
+        if self._remembers:
+            actions = self._with_memory(actions, memory)
+        return actions if are_numbers(actions) else self._mended(actions, observations, masks)
 
     def _with_memory(self, actions: Actions, memory: FloatArray | None) -> Actions:
         """Adds what was and what is remembered."""
         graph = self._graph
         after: FloatArray = graph.outputs[MEMORY_OUT].copy()
-        if not np.isfinite(after).all():
-            raise PolicyUnusable(f"policy {self.description.behavior} version {self.version}: its memory is not finite")
         before = graph.inputs[MEMORY_IN].copy() if memory is None else memory
         return actions._replace(memory_in=before, memory_out=after)
+
+    def _mended(self, actions: Actions, observations: Sequence[NDArray[Any]], masks: MaskArray | None) -> Actions:
+        """Returns actions without NaN and infinity, where what is seen is at fault and not the policy."""
+        rows = without_numbers(actions)
+        own = rows & ~unusable(observations, masks, self._action.discrete_branches)
+        if own.any():
+            raise PolicyUnusable(
+                f"policy {self.description.behavior} version {self.version} has diverged: "
+                f"{culprit(self._graph.outputs, own)} on observations that are; lower learning_rate in the run file"
+            )
+        for values in (actions.continuous, actions.log_prob, actions.memory_out):
+            if values is not None:
+                values[rows] = 0.0
+        raw = actions.continuous
+        return actions if raw is None else actions._replace(environment_continuous=self._transform.apply(raw))
 
     def _actions(self, masks: MaskArray | None, noise: Noise) -> Actions:
         """Draws from what the graph has put out."""

@@ -23,7 +23,8 @@ from actor_client.endings import closing, ended
 from actor_client.exits import ActorError, ExitCode
 from actor_client.heartbeat import Heartbeat
 from actor_client.platform import stop_signals
-from actor_client.policy.runner import Policy, PolicyUnusable
+from actor_client.policy.actions import PolicyUnusable
+from actor_client.policy.runner import Policy
 from actor_client.serving import served_metrics
 from actor_client.settings.unity import UnitySettings
 from actor_client.unity.channels.hub import SideChannels

@@ -25,9 +25,11 @@ def record(path: Path, *arguments: str, env: str = ENV) -> int:
     return main(["gym", "--env", env, "--record", str(path), *arguments])
 
 
-def model(path: Path, *, memory: bool = False, name: str = "deterministic_continuous_actions") -> Path:
+def model(
+    path: Path, *, memory: bool = False, name: str = "deterministic_continuous_actions", factor: float = 0.1
+) -> Path:
     """An exported model of a tenth of what is seen; with memory, of how often it acted."""
-    scale = helper.make_tensor("scale", TensorProto.FLOAT, [], [0.1])
+    scale = helper.make_tensor("scale", TensorProto.FLOAT, [], [factor])
     one = helper.make_tensor("one", TensorProto.FLOAT, [], [1.0])
     seen = helper.make_tensor_value_info("obs_0", TensorProto.FLOAT, ["batch", 1])
     done = helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 1])
@@ -121,6 +123,16 @@ def test_models_that_do_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[st
         assert line in capsys.readouterr().err
     assert record(tmp_path / "x.demo", "--policy", str(fine), env="CartPole-v1") == ExitCode.POLICY_FAILED
     assert "--policy" in capsys.readouterr().err
+
+
+def test_a_model_that_has_diverged_never_acts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An answer that is not finite ends the recording before the environment takes it; NaN that is seen does not."""
+    for factor, shown, code in ((float("inf"), -1, ExitCode.POLICY_FAILED), (1.0, 2, ExitCode.OK)):
+        file = str(model(tmp_path / "m.onnx", factor=factor))
+        more = ("--env-kwargs", f'{{"nan_at": {shown}}}', "--max-seconds", "0.5")
+        assert record(tmp_path / f"{code}.demo", "--policy", file, *more) == code
+        said = capsys.readouterr().err
+        assert ("deterministic_continuous_actions is not finite on observations that are" in said) == (code != 0)
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ from onnx import TensorProto, helper
 from rollcast.enums import Distribution, PolicyFormat, Squash
 from rollcast.specs import ActionTransform, BehaviorSpec, ObservationSpec
 
+from actor_client.policy.actions import PolicyUnusable
 from actor_client.policy.noise import Noise
-from actor_client.policy.runner import Policy, PolicyUnusable
+from actor_client.policy.runner import Policy
 from tests.actor_client.policy import models
 
 OBSERVATIONS = [np.random.default_rng(5).normal(size=(6, models.OBSERVED)).astype(np.float32)]
@@ -242,6 +243,62 @@ def test_outputs_that_are_not_finite_are_refused() -> None:
     behavior = models.spec(continuous=1)
     with pytest.raises(PolicyUnusable, match="output mean is not finite"):
         load(behavior, models.graph(behavior, bias=float("inf")))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # what numpy says of infinity; see app.run_gym
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("sizes", [{"continuous": 2}, {"branches": (3, 2)}, {"continuous": 1, "branches": (2,)}])
+def test_a_policy_that_has_diverged_never_acts(sizes: dict[str, Any], deterministic: bool) -> None:
+    """Finite on zeros and not on what is seen: it is refused by name before anything reaches the environment."""
+    behavior = models.spec(**sizes)
+    model = models.graph(behavior)
+    for weight in model.graph.initializer:
+        if weight.name.endswith("_weight"):
+            weight.CopyFrom(models.tensor(weight.name, np.full((models.OBSERVED, weight.dims[1]), 3e38, np.float32)))
+    policy = load(behavior, model, deterministic=deterministic)
+    output = "mean" if behavior.action.continuous_size else "logits"
+    seen = np.array([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]], np.float32)
+
+    with pytest.raises(PolicyUnusable, match=f"policy Tiny version 7 has diverged: its output {output} is not finite"):
+        policy.act([seen], None, noise_for(behavior, agents=2))
+    assert np.isfinite(policy.act([seen * 0], None, noise_for(behavior, agents=2)).log_prob).all()
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # what numpy says of infinity; see app.run_gym
+def test_a_deviation_beyond_all_numbers_is_a_policy_that_has_diverged() -> None:
+    """Its outputs are finite, and what is drawn from them is not."""
+    behavior = models.spec(continuous=1)
+    policy = load(behavior, models.graph(behavior))
+
+    with pytest.raises(PolicyUnusable, match="has diverged: the draw from its outputs mean and log_std is not finite"):
+        policy.act([OBSERVATIONS[0] * 200], None, noise_for(behavior))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # what numpy says of infinity; see app.run_gym
+def test_an_environment_that_shows_nan_gets_numbers_for_it_and_the_policy_is_not_blamed() -> None:
+    """Whoever sees NaN, infinity or excess acts by draws of 0; all others act as they would without it."""
+    behavior = models.spec(continuous=2, branches=(3,))
+    policy = load(behavior, models.graph(behavior))
+    seen = OBSERVATIONS[0].copy()
+    seen[1, 0], seen[2, 1], seen[3, 2] = np.nan, np.inf, 1e38
+    actions = policy.act([seen], None, noise_for(behavior))
+    usual = policy.act(OBSERVATIONS, None, noise_for(behavior))
+
+    assert actions.continuous is not None
+    assert actions.environment_continuous is not None
+    assert usual.continuous is not None
+    assert all(np.isfinite(part).all() for part in actions[:4] if part is not None)
+    assert not actions.environment_continuous[[1, 2, 3]].any()
+    np.testing.assert_allclose(actions.continuous[[0, 4, 5]], usual.continuous[[0, 4, 5]], rtol=1e-5)
+
+
+def test_masks_that_forbid_everything_are_no_fault_of_the_policy() -> None:
+    """The learner refuses such rows, and names them."""
+    behavior = models.spec(branches=(3, 2))
+    masks = np.ones((6, 5), np.uint8)
+    masks[2, 3:] = 0
+    actions = load(behavior, models.graph(behavior, masked=True)).act(OBSERVATIONS, masks, noise_for(behavior))
+    assert np.isfinite(actions.log_prob).all()
 
 
 def test_a_graph_that_fails_while_acting_is_one_error() -> None:

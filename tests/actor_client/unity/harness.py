@@ -16,7 +16,8 @@ from rollcast.specs import BehaviorSpec
 
 from actor_client.connection.link import LearnerLink
 from actor_client.demos.players import PlayerDemos
-from actor_client.policy.runner import Policy, PolicyUnusable
+from actor_client.policy.actions import PolicyUnusable
+from actor_client.policy.runner import Policy
 from actor_client.unity.channels.hub import SideChannels
 from actor_client.unity.conversation import Conversation
 from actor_client.unity.gateway import Gateway, GatewaySettings

@@ -11,8 +11,10 @@ from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any, Final, TypeVar
 
+from pydantic import ValidationError
+
 from learner.exits import ExitCode, UserError
-from learner.plugins import find
+from learner.plugins import find, in_one_line
 from learner.settings.base import SettingsModel
 
 TRAINERS: Final = "rollcast.trainers"
@@ -21,6 +23,7 @@ ENCODERS: Final = "rollcast.encoders"
 SETTINGS_MODEL: Final = "settings_model"
 
 _Model = TypeVar("_Model", bound=SettingsModel)
+_Made = TypeVar("_Made")
 
 
 def declared(group: str) -> frozenset[str]:
@@ -52,15 +55,53 @@ def settings_model(setting: str, name: str, group: str, kind: type[_Model]) -> t
         kind: what they extend, and what they are if the package says nothing.
 
     Raises:
-        UserError: it cannot be imported, or its settings are of another kind.
+        UserError: it cannot be imported, or its settings are of another kind or cannot be used.
     """
     if name not in declared(group):
         return None
-    model = getattr(load(setting, name, group), SETTINGS_MODEL, kind)
+    found = load(setting, name, group)
+    model = guarded(setting, name, lambda: getattr(found, SETTINGS_MODEL, kind))
     if not (isinstance(model, type) and issubclass(model, kind)):
         raise UserError(
             ExitCode.RUN_FILE,
-            f"{setting} names {name!r}, whose {SETTINGS_MODEL} is {model!r}: it must be a subclass of "
-            f"{kind.__module__}.{kind.__name__}",
+            f"{setting} names {name!r}, whose {SETTINGS_MODEL} is {' '.join(repr(model).split())}: it must be a subclass "
+            f"of {kind.__module__}.{kind.__name__}",
         )
+    guarded(setting, name, model.model_rebuild)  # which resolves annotations
     return model
+
+
+def guarded(setting: str, name: str, call: Callable[[], _Made]) -> _Made:
+    """Calls a part of a package's settings, with an error that names the package's own faults.
+
+    Args:
+        setting: where the name stands, for messages.
+        name: of an entry point.
+        call: what runs its code.
+
+    Raises:
+        ValidationError: a value of the run file is wrong.
+        UserError: it raised anything else.
+    """
+    try:
+        return call()
+    except (UserError, ValidationError):
+        raise
+    except BaseException as error:  # see `learner.plugins`
+        raise UserError(
+            ExitCode.RUN_FILE,
+            f"{setting} names {name!r}, whose settings ({SETTINGS_MODEL}) fail by themselves: {in_one_line(error)}; the "
+            "package must be repaired",
+        ) from error
+
+
+def built(setting: str, name: str, make: Callable[[], _Model]) -> _Model:
+    """Builds settings of a package, and tries whether they can be written down.
+
+    Raises:
+        ValidationError: a value of the run file is wrong.
+        UserError: the package's own code raised anything else.
+    """
+    settings = guarded(setting, name, make)
+    guarded(setting, name, lambda: settings.model_dump(mode="json"))
+    return settings

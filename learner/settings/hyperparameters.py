@@ -19,7 +19,7 @@ from learner.settings.base import (
     SettingsModel,
     invalid_as_told,
 )
-from learner.settings.extensions import TRAINERS, declared, settings_model
+from learner.settings.extensions import TRAINERS, built, declared, settings_model
 
 MAX_EPSILON = 1e6
 """Wider than any ratio, and 1 + epsilon is still a number of single precision."""
@@ -230,6 +230,21 @@ def hyperparameters_of(trainer_type: str) -> type[HyperparameterSettings] | None
     """
     own = HYPERPARAMETERS.get(trainer_type)
     return own or settings_model("trainer_type", trainer_type, TRAINERS, HyperparameterSettings)
+
+
+def build_hyperparameters(trainer_type: str, value: object) -> HyperparameterSettings | None:
+    """Builds the hyperparameters of a trainer type from what is written; None if there is no such trainer.
+
+    Raises:
+        ValidationError: a value is wrong.
+        UserError: it is a package's trainer, which cannot be imported, or whose settings fail by themselves.
+    """
+    model = hyperparameters_of(trainer_type)
+    if model is None:
+        return None
+    if trainer_type in HYPERPARAMETERS:
+        return model.model_validate(value)
+    return built("trainer_type", trainer_type, lambda: model.model_validate(value))
 
 
 def unknown_trainer_message(trainer_type: str) -> str:

@@ -5,11 +5,20 @@ Writing ``reward_signals`` without ``extrinsic`` means that the environment's re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
 
-from pydantic import Field, SerializerFunctionWrapHandler, create_model, field_validator, model_serializer
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    create_model,
+    field_validator,
+    model_serializer,
+)
 
+from learner.exits import ExitCode, UserError
 from learner.settings.base import (
     Fraction,
     NonNegativeReal,
@@ -19,7 +28,7 @@ from learner.settings.base import (
     Value,
     invalid_as_told,
 )
-from learner.settings.extensions import REWARD_SIGNALS, settings_model
+from learner.settings.extensions import REWARD_SIGNALS, built, settings_model
 from learner.settings.network import MAX_WIDTH, NetworkSettings
 
 
@@ -72,6 +81,19 @@ class GAILSettings(LearnedSignalSettings):
     use_vail: bool = False
 
 
+def _named(name: str) -> Callable[[Any, ValidatorFunctionWrapHandler], RewardSignalSettings]:
+    """Returns the validator of a package's signal, whose own faults are told with its name."""
+
+    def validate(value: Any, handler: ValidatorFunctionWrapHandler) -> RewardSignalSettings:
+        def make() -> RewardSignalSettings:
+            settings: RewardSignalSettings = handler(value)
+            return settings
+
+        return built("reward_signals", name, make)
+
+    return validate
+
+
 class RewardSignals(SettingsModel):
     """The reward signals of a behavior; one that is None is not used.
 
@@ -93,14 +115,29 @@ class RewardSignals(SettingsModel):
         """Returns the model with the signals of installed packages that a map names.
 
         Raises:
-            UserError: one cannot be imported.
+            UserError: one cannot be imported or used.
         """
         added: dict[str, Any] = {}
         for name in sorted(set(raw) - set(cls.model_fields)):
             model = settings_model("reward_signals", name, REWARD_SIGNALS, RewardSignalSettings)
             if model is not None:
-                added[name] = (model | None, None)
+                cls._check_name(name)
+                added[name] = (Annotated[model, WrapValidator(_named(name))] | None, None)
         return create_model(cls.__name__, __base__=cls, **added) if added else cls
+
+    @classmethod
+    def _check_name(cls, name: str) -> None:
+        """Refuses the name of a package's signal that would hide a part of this block.
+
+        Raises:
+            UserError: it would.
+        """
+        if name.startswith("_") or hasattr(cls, name):
+            raise UserError(
+                ExitCode.RUN_FILE,
+                f"reward_signals names {name!r}, which no signal can be called: the package must declare it (entry point "
+                f"group {REWARD_SIGNALS}) under a name without _ in front that is none of Rollcast's own",
+            )
 
     @field_validator("*", mode="before")
     @classmethod

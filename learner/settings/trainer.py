@@ -22,6 +22,7 @@ from learner.settings.base import (
 from learner.settings.hyperparameters import (
     HyperparameterSettings,
     SACHyperparameters,
+    build_hyperparameters,
     hyperparameters_of,
     unknown_trainer_message,
 )
@@ -60,11 +61,6 @@ class SelfPlaySettings(LenientSettings):
     initial_elo: Real = 1200.0
 
 
-def _default_hyperparameters(values: dict[str, object]) -> HyperparameterSettings:
-    model = hyperparameters_of(str(values.get("trainer_type"))) or HyperparameterSettings
-    return model()
-
-
 def _is_asynchronous(values: dict[str, object]) -> bool:
     """Returns whether a trainer is made for actors that never wait."""
     return values.get("trainer_type") in ASYNCHRONOUS_TRAINERS
@@ -85,7 +81,7 @@ class TrainerSettings(SettingsModel):
     }
 
     trainer_type: str = DEFAULT_TRAINER_TYPE
-    hyperparameters: SerializeAsAny[HyperparameterSettings] = Field(default_factory=_default_hyperparameters)
+    hyperparameters: SerializeAsAny[HyperparameterSettings] = Field(default={}, validate_default=True)
     network_settings: NetworkSettings = Field(default_factory=NetworkSettings)
     reward_signals: SerializeAsAny[RewardSignals] = Field(
         default_factory=lambda: RewardSignals(extrinsic=ExtrinsicSettings())
@@ -126,10 +122,8 @@ class TrainerSettings(SettingsModel):
     @field_validator("hyperparameters", mode="before")
     @classmethod
     def _of_this_trainer(cls, value: object, info: ValidationInfo) -> object:
-        model = hyperparameters_of(str(info.data.get("trainer_type")))
-        if model is None:  # reported at trainer_type; nothing can be said about the hyperparameters
-            return HyperparameterSettings()
-        return model.model_validate(value)
+        # Without a trainer, which is reported at trainer_type, nothing can be said about its hyperparameters.
+        return build_hyperparameters(str(info.data.get("trainer_type")), value) or HyperparameterSettings()
 
     @field_validator("reward_signals", mode="before")
     @classmethod

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from learner.exits import ExitCode, UserError
+from learner.rewards.extrinsic import EXTRINSIC
 from learner.rewards.signals import LearnedSignal, RewardSignal
 from learner.rewards.transitions import Transitions
 
@@ -35,14 +37,29 @@ class SignalSet:
         self.ignores_ends = torch.tensor([signal.ignores_ends for signal in signals], device=device)
         self.needs_observations = any(signal.needs_observations for signal in signals)
         self.learns = bool(self._learned)
+        self._may_fail = any(name != EXTRINSIC for name in self.names)  # whose rewards were checked on their way in
+        self._faulty = torch.zeros(len(self.names), dtype=torch.bool, device=device)
 
     def __len__(self) -> int:
         return len(self._signals)
 
     @torch.no_grad()
     def evaluate(self, transitions: Transitions) -> Tensor:
-        """Computes ``[B, K]`` float64."""
-        return torch.stack([signal.evaluate(transitions).double() for signal in self._signals], dim=1)
+        """Computes ``[B, K]`` float64.
+
+        Raises:
+            UserError: a signal of a package returns something else.
+        """
+        rewards = torch.stack([_rewards(signal, transitions) for signal in self._signals], dim=1)
+        if self._may_fail:
+            self._faulty |= ~rewards.isfinite().all(0)
+        return rewards
+
+    def take_faulty(self) -> tuple[str, ...]:
+        """Returns the signals with rewards that were not finite since the last call; waits for the device."""
+        found = tuple(name for name, faulty in zip(self.names, self._faulty.tolist(), strict=True) if faulty)
+        self._faulty.zero_()
+        return found
 
     def update(self, transitions: Transitions) -> None:
         """Lets every signal that learns take one gradient step."""
@@ -77,3 +94,20 @@ class SignalSet:
             if signal.name not in state:
                 raise ValueError(f"reward signal {signal.name} is missing in the saved state")
             signal.load_state_dict(state[signal.name])
+
+
+def _rewards(signal: RewardSignal, transitions: Transitions) -> Tensor:
+    """Computes the rewards ``[B]`` float64 of one signal.
+
+    Raises:
+        UserError: it returns something else.
+    """
+    found: Any = signal.evaluate(transitions)
+    if not isinstance(found, Tensor) or found.shape != transitions.reward.shape:
+        shown = f"a tensor {list(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+        raise UserError(
+            ExitCode.TRAINER_FAILED,
+            f"reward signal {signal.name!r} returned {shown} for {len(transitions.reward)} steps: its evaluate must return "
+            f"a tensor [{len(transitions.reward)}], one reward for each; the package must be repaired",
+        )
+    return found.double()

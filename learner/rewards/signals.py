@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 import torch
 from rollcast.enums import Squash
@@ -28,6 +28,9 @@ from learner.settings.rewards import (
     RewardSignalSettings,
     RNDSettings,
 )
+
+_MAX_SHOWN: Final = 60
+"""Characters of a package's value in a message."""
 
 
 class RewardSignal(Protocol):
@@ -125,6 +128,11 @@ def _build(name: str, settings: RewardSignalSettings, setup: SignalSetup) -> Rew
             return _added(name, settings, setup)
 
 
+_NEEDED: Final = ("name", "gamma", "ignores_ends", "needs_observations", "evaluate")
+_NEEDED_TO_LEARN: Final = ("is_finite", "statistics", "state_dict", "load_state_dict")
+"""What a signal with an `update` has beside it."""
+
+
 def _added(name: str, settings: RewardSignalSettings, setup: SignalSetup) -> RewardSignal:
     """Builds a signal of an installed package: what its entry point names is called with settings and setup.
 
@@ -133,13 +141,31 @@ def _added(name: str, settings: RewardSignalSettings, setup: SignalSetup) -> Rew
     """
     factory = load("reward_signals", name, REWARD_SIGNALS)
     signal = plugins.make("reward_signals", name, lambda: factory(settings, setup))
-    needed = ("name", "gamma", "ignores_ends", "needs_observations", "evaluate")
-    missing = [attribute for attribute in needed if not hasattr(signal, attribute)]
-    if missing:
+    fault = plugins.make("reward_signals", name, lambda: _fault(name, signal))
+    if fault:
         raise UserError(
             ExitCode.RUN_FILE,
-            f"reward_signals names {name!r}, but what it makes lacks {', '.join(missing)}: see RewardSignal in "
-            "learner/rewards/signals.py",
+            f"reward_signals names {name!r}, but what it makes {fault}: see RewardSignal in learner/rewards/signals.py",
         )
     checked: RewardSignal = signal
     return checked
+
+
+def _fault(name: str, signal: Any) -> str:
+    """Says what keeps something from being a signal of a name; empty if nothing does.
+
+    The name must be that of the run file, as statistics and saved states go by it, and no two signals share it there.
+    """
+    needed = (*_NEEDED, *_NEEDED_TO_LEARN) if hasattr(signal, "update") else _NEEDED
+    missing = [attribute for attribute in needed if not hasattr(signal, attribute)]
+    if missing:
+        return f"lacks {', '.join(missing)}"
+    if signal.name != name:
+        return f"has the name {str(signal.name)[:_MAX_SHOWN]!r}, not that of the run file"
+    gamma = signal.gamma
+    if isinstance(gamma, bool) or not isinstance(gamma, int | float) or not 0.0 <= gamma <= 1.0:
+        return f"has a gamma of {str(gamma)[:_MAX_SHOWN]!r}, no number from 0 to 1"
+    unclear = [each for each in ("ignores_ends", "needs_observations") if not isinstance(getattr(signal, each), bool)]
+    if unclear:
+        return f"has {' and '.join(unclear)} that are neither True nor False"
+    return "" if callable(signal.evaluate) else "has an evaluate that cannot be called"

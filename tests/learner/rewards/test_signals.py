@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,8 @@ def test_nothing_to_learn_from_is_refused() -> None:
     assert caught.value.exit_code is ExitCode.RUN_FILE
 
 
-def installed(site: Path, name: str, module: str) -> None:
-    """Writes a package that declares each lower-case name below as a reward signal of the same name."""
-    names = ("bold", "plain")
+def installed(site: Path, name: str, module: str, names: Sequence[str] = ("bold", "plain")) -> None:
+    """Writes a package that declares names of a module as reward signals of the same names."""
     install(site, name, module, {"rollcast.reward_signals": {each: f"{name}:{each}" for each in names}})
 
 
@@ -99,3 +99,90 @@ def test_settings_that_extend_ours_leave_a_package_its_signal(tmp_path: Path, mo
     assert [type(signal).__name__ for signal in signals[2:]] == ["Constant", "Constant"]
     assert signals[2].gamma == 0.5
     assert signals[2].evaluate(Transitions(torch.zeros(2), torch.zeros(2))).tolist() == [7.0, 7.0]
+
+
+FAULTY = """
+import torch
+
+class Signal:
+    gamma, ignores_ends, needs_observations = 0.9, False, False
+    def __init__(self, name, **changes):
+        self.name = name
+        self.__dict__.update(changes)
+    def evaluate(self, transitions):
+        return self.made(transitions.reward) if "made" in self.__dict__ else transitions.reward
+
+class Raising(Signal):
+    @property
+    def gamma(self):
+        raise RuntimeError("no\\ngamma")
+
+def good(settings, setup): return Signal("good")
+def posing(settings, setup): return Signal("extrinsic")
+def lines(settings, setup): return Signal("a/b\\nc")
+def text(settings, setup): return Signal("text", gamma="0.9")
+def far(settings, setup): return Signal("far", gamma=1.5)
+def unclear(settings, setup): return Signal("unclear", ignores_ends="no")
+def half(settings, setup): return Signal("half", update=print)
+def raising(settings, setup): return Raising("raising")
+def uncalled(settings, setup): return Signal("uncalled", evaluate=3)
+def wide(settings, setup): return Signal("wide", made=lambda reward: reward[:, None])
+def short(settings, setup): return Signal("short", made=lambda reward: reward[:1])
+def none(settings, setup): return Signal("none", made=lambda reward: None)
+def nan(settings, setup): return Signal("nan", made=lambda reward: reward * float("nan"))
+"""
+FAULTS = {
+    "posing": "has the name 'extrinsic', not that of the run file",
+    "lines": "has the name",
+    "text": "has a gamma of '0.9', no number from 0 to 1",
+    "far": "has a gamma of '1.5', no number from 0 to 1",
+    "unclear": "has ignores_ends that are neither True nor False",
+    "half": "lacks is_finite, statistics, state_dict, load_state_dict",
+    "raising": "RuntimeError: no gamma",
+    "uncalled": "cannot be called",
+}
+
+
+@pytest.fixture
+def _faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = (*FAULTS, "good", "wide", "short", "none", "nan")
+    installed(tmp_path / "site", "faulty_signals_of_a_test", FAULTY, names)
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+
+
+def beside_extrinsic(name: str) -> SignalSet:
+    """Builds a signal of a package beside the environment's."""
+    raw: dict[str, Any] = {"extrinsic": {}, name: {}}
+    return SignalSet(build(RewardSignals.model_for(raw).model_validate(raw)), CPU)
+
+
+@pytest.mark.usefixtures("_faulty")
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_is_no_signal_is_refused(name: str) -> None:
+    """Attributes are looked at when a signal is made, and what is wrong is one line that names it."""
+    with pytest.raises(UserError) as caught:
+        beside_extrinsic(name)
+    assert caught.value.exit_code is ExitCode.RUN_FILE
+    assert f"reward_signals names {name!r}" in caught.value.message
+    assert FAULTS[name] in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.usefixtures("_faulty")
+@pytest.mark.parametrize(("name", "shown"), [("wide", r"\[3, 1\]"), ("short", r"\[1\]"), ("none", "NoneType")])
+def test_rewards_of_another_form_name_their_signal(name: str, shown: str) -> None:
+    """One reward for each step, or an error that says which signal, and what it returned."""
+    with pytest.raises(UserError, match=rf"reward signal '{name}' returned .*{shown} for 3 steps") as caught:
+        beside_extrinsic(name).evaluate(Transitions(torch.zeros(3), torch.zeros(3)))
+    assert caught.value.exit_code is ExitCode.TRAINER_FAILED
+
+
+@pytest.mark.usefixtures("_faulty")
+def test_rewards_that_are_not_finite_are_remembered() -> None:
+    """Which signal it was, until somebody asks; nothing waits for the device before."""
+    good, faulty = beside_extrinsic("good"), beside_extrinsic("nan")
+    for signals in (good, faulty):
+        signals.evaluate(Transitions(torch.ones(3), torch.zeros(3)))
+    assert good.take_faulty() == ()
+    assert faulty.take_faulty() == ("nan",)
+    assert faulty.take_faulty() == ()

@@ -32,6 +32,15 @@ class PolicyOutput(NamedTuple):
     logits: Tensor | None
     recurrent_out: Tensor | None
 
+    def is_finite(self) -> Tensor:
+        """Returns a scalar bool on the device: whether actors can draw from it, and compute how likely the draw was.
+
+        They take the deviation, and divide by it: both must be numbers of float32.
+        """
+        deviation = None if self.log_std is None else self.log_std.abs().exp()
+        parts = [part for part in (self.mean, deviation, self.logits, self.recurrent_out) if part is not None]
+        return torch.stack([part.isfinite().all() for part in parts]).all()
+
 
 class PolicyNetwork(nn.Module):
     """What acts. Casting, scaling, one-hot encoding, axis order and normalization are all inside.

@@ -1,8 +1,8 @@
-"""Whether actors compute the policy that the learner trains: their log-probabilities beside the learner's own."""
+"""Whether actors compute the policy that the learner trains, and whether it is one that can act."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,6 +12,9 @@ from learner.networks.policy import PolicyNetwork
 from learner.trainers.actor_critic.experience import Recorded
 from learner.trainers.actor_critic.loss import Ratio, log_probability
 from learner.trainers.actor_critic.steps import sampled_steps
+
+ACTING_STEPS: Final = 256
+"""On so many steps an updated policy is tried: a policy that has diverged shows it on any, and an update looks at many more."""
 
 
 class Agreement(NamedTuple):
@@ -54,3 +57,21 @@ def compare(
     is_fresh = (recorded.lag.index_select(0, chosen.steps) == 0) & (recorded.lag.index_select(0, chosen.firsts) == 0)
     error, place = torch.where(is_fresh, errors, torch.zeros_like(errors)).max(0)
     return Agreement(error, chosen.steps[place])
+
+
+@torch.no_grad()
+def can_act(policy: PolicyNetwork, recorded: Recorded, *, observations: tuple[str, ...]) -> Tensor:
+    """Returns a scalar bool on the device: whether a policy's outputs are finite on some of the steps of its update.
+
+    All parameters may be numbers, and what they make of observations none: actors would have nothing to do.
+
+    Args:
+        policy: as it would be published next.
+        recorded: N steps.
+        observations: names of the observation columns.
+    """
+    lag = recorded.lag
+    chosen = sampled_steps(lag.shape[0], recorded.table, sample=ACTING_STEPS, device=lag.device)
+    sources = recorded.sources
+    masks = sources[ACTION_MASK].at(chosen.steps) if ACTION_MASK in sources else None
+    return policy.unroll([sources[name].at(chosen.steps) for name in observations], masks, chosen.sequences).is_finite()

@@ -28,7 +28,7 @@ from learner.rewards.extrinsic import EXTRINSIC
 from learner.rewards.signal_set import SignalSet
 from learner.rewards.signals import build_signals
 from learner.settings.hyperparameters import ActorCriticHyperparameters, SharedCriticHyperparameters
-from learner.trainers.actor_critic.agreement import Agreement, compare
+from learner.trainers.actor_critic.agreement import Agreement, can_act, compare
 from learner.trainers.actor_critic.epochs import EpochSums, run_epochs
 from learner.trainers.actor_critic.experience import Experience, ExperienceMaker, Recorded, TargetRule
 from learner.trainers.actor_critic.loss import Coefficients, Loss
@@ -189,7 +189,8 @@ class ActorCriticTrainer(OnPolicyTrainer):
             if self.cloning is not None:
                 self.cloning.update(self.get_step)
             lags = self._report_agreement(recorded, agreement, plan)
-            is_finite = self._report(experience, sums, coefficients)
+            acts = can_act(self.policy, recorded, observations=self._maker.observations)
+            is_finite = self._report(experience, sums, coefficients, self._learned_is_finite() & acts)
         if not is_finite:
             self.optimizer.restore(before)
             self.signals.load_state_dict(signals_before)
@@ -271,12 +272,14 @@ class ActorCriticTrainer(OnPolicyTrainer):
             )
         return counts
 
-    def _report(self, experience: Experience, sums: EpochSums, coefficients: Coefficients) -> bool:
-        """Reads the statistics from the device; returns whether losses and parameters are finite."""
+    def _report(
+        self, experience: Experience, sums: EpochSums, coefficients: Coefficients, learned_is_finite: Tensor
+    ) -> bool:
+        """Reads the statistics from the device; returns whether losses and what was learned are finite."""
         ratio = sums.last.log_ratio
         scalars = torch.stack(
             [
-                (self._learned_is_finite() & sums.losses.isfinite().all()).double(),
+                (learned_is_finite & sums.losses.isfinite().all()).double(),
                 *(sums.losses.double() / sums.drawn),
                 (ratio.exp() - 1.0 - ratio).double().mean(),
                 coefficients.is_limited(ratio.exp()).double().mean(),

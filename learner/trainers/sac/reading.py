@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +19,9 @@ from learner.networks.encoders import Encoded
 from learner.networks.memory import Unrolled
 from learner.networks.policy import PolicyNetwork
 from learner.networks.twin import TwinCritic
+
+ACTING_STEPS: Final = 64
+"""On so many steps a policy without memory is tried after a turn: one that has diverged shows it on any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,24 @@ def backward_policy(policy: PolicyNetwork, batch: Batch, acting: Acting, outer: 
         rows = outer.new_zeros(batch.remembered.observations[0].shape[0], outer.shape[1])
         outer = rows.index_copy_(0, batch.remembered.now, outer)
     policy.body.backward(acting.body, outer)
+
+
+def can_act(policy: PolicyNetwork, batch: Batch) -> Tensor:
+    """Returns a scalar bool on the device: whether a policy's outputs are finite on the steps of a minibatch.
+
+    All parameters may be numbers, and what they make of observations none: actors would have nothing to do.
+
+    Args:
+        policy: as it would be published next.
+        batch: the newest minibatch.
+    """
+    masks = batch.masks
+    if batch.remembered is not None:
+        hidden = record_policy(policy, batch).hidden
+    else:
+        hidden, _ = policy.body.record([values[:ACTING_STEPS] for values in batch.observations])
+        masks = None if masks is None else masks[:ACTING_STEPS]
+    return policy.act(hidden, masks).is_finite()
 
 
 def encode(critic: TwinCritic, batch: Batch) -> Encoded:

@@ -12,6 +12,7 @@ from learner.networks.distributions import categorical_entropy
 from learner.observe.metrics import LossNumbers
 from learner.trainers.sac.learner import Report, SACLearner
 from learner.trainers.sac.networks import Temperatures
+from learner.trainers.sac.reading import can_act
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,10 @@ def read_report(
     spread = targets.var(0, correction=0).mean()
     norms = torch.stack((learner.policy_optimizer.gradient_norm(), learner.critic_optimizer.gradient_norm()))
     scalars = [
-        is_finite & report.policy_loss.isfinite() & report.critic_losses.isfinite().all(),
+        is_finite
+        & can_act(learner.networks.policy, report.batch)
+        & report.policy_loss.isfinite()
+        & report.critic_losses.isfinite().all(),
         report.policy_loss,
         *report.critic_losses.unbind(),
         1.0 - report.critic_losses.sum() / spread,

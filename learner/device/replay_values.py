@@ -58,7 +58,7 @@ def check_actions(memory: ReplayMemory, rows: NDArray[np.int64], used_rows: int)
     for steps in torch.split(torch.from_numpy(rows).to(discrete.device), _STEPS_AT_ONCE):
         allowed = masks[steps].gather(1, discrete[steps].long() + offsets)
         # After a terminal state nothing needs to be allowed.
-        following = [part.any(dim=1) for part in torch.split(masks[steps + 1], memory.branches, dim=1)]
+        following = [part.any(dim=1) for part in torch.split(masks[steps + 1], list(memory.branches), dim=1)]
         is_open = torch.stack(following, dim=1).all(dim=1) | (terminated[steps] == 1)
         if not bool(allowed.all()) or not bool(is_open.all()):
             raise ValueError("it holds action masks that forbid what was done, or everything")

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 _MAX_SHOWN = 3
 
 
 def require_fit(saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-    """Compares names and shapes before anything is loaded.
+    """Compares names, shapes and types before anything is loaded, and looks whether all numbers are finite.
 
     Raises:
         TypeError: what was saved is no mapping.
-        ValueError: a parameter is missing, unknown, or of another shape; three are named, the rest are counted.
+        ValueError: a parameter is missing, unknown, or of another shape; three are named, the rest are counted. Or its
+            numbers are of another type, or not finite.
     """
     if not isinstance(saved, Mapping):
         raise TypeError(f"the parameters are a {type(saved).__name__}")
@@ -28,6 +30,20 @@ def require_fit(saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:
     if found:
         more = f", and {len(found) - _MAX_SHOWN} more" if len(found) > _MAX_SHOWN else ""
         raise ValueError(", ".join(found[:_MAX_SHOWN]) + more)
+    for name, value in own.items():
+        require_numbers(name, saved[name], value.dtype)
+
+
+def require_numbers(name: str, saved: Tensor, dtype: torch.dtype) -> None:
+    """Looks whether a saved tensor holds finite numbers of a type.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if saved.dtype != dtype:  # a float64 may be beyond what a float32 holds
+        raise ValueError(f"{name} is of type {saved.dtype} in the saved state and {dtype} here")
+    if not bool(torch.isfinite(saved).all()):
+        raise ValueError(f"{name} holds numbers that are not finite")
 
 
 def _shape(state: Mapping[str, Any], name: str) -> str:

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from learner.networks.fit import require_numbers
+
 CLIP = 5.0
 """Normalized values are clamped to [-CLIP, CLIP]."""
 
@@ -28,6 +30,7 @@ class Normalizer(nn.Module):
         super().__init__()
         self.register_buffer("mean", torch.zeros(size))
         self.register_buffer("std", torch.ones(size))
+        self.register_load_state_dict_post_hook(_require_positive)  # type: ignore[no-untyped-call]
 
     def forward(self, values: Tensor) -> Tensor:
         """Normalizes values ``[B, size]``."""
@@ -38,6 +41,11 @@ class Normalizer(nn.Module):
         """Takes over the running statistics."""
         self.mean.copy_(moments.mean)
         self.std.copy_(moments.std())
+
+
+def _require_positive(module: nn.Module, _: object) -> None:
+    if isinstance(module, Normalizer) and not bool((module.std > 0).all()):
+        raise ValueError("a normalizer has a standard deviation that is not positive")
 
 
 class RunningMoments:
@@ -74,14 +82,20 @@ class RunningMoments:
         """Takes over saved statistics.
 
         Raises:
-            ValueError: they are of another size.
+            ValueError: they are of another size, or no statistics: not finite, or of fewer rows than none.
         """
-        if state["mean"].shape != self.mean.shape:
-            raise ValueError(
-                f"normalizer statistics are of shape {list(state['mean'].shape)}, not {list(self.mean.shape)}"
-            )
-        device = self.mean.device
-        self.count, self.mean, self.m2 = (state[key].to(device, torch.float64) for key in ("count", "mean", "m2"))
+        own = self.state_dict()
+        for key, value in own.items():
+            if state[key].shape != value.shape:
+                raise ValueError(
+                    f"normalizer statistics are of shape {list(state[key].shape)}, not {list(value.shape)}"
+                )
+            require_numbers(f"{key} of the normalizer statistics", state[key], value.dtype)
+        found = {key: state[key].to(value.device) for key, value in own.items()}
+        shown = torch.stack((found["mean"], (found["m2"] / found["count"]).sqrt())).float()  # as networks hold them
+        if bool(found["count"] < 1.0) or not bool(shown.isfinite().all()):
+            raise ValueError("normalizer statistics have a count below 1, squares below 0, or are beyond float32")
+        self.count, self.mean, self.m2 = found["count"], found["mean"], found["m2"]
 
 
 def batch_moments(rows: Tensor) -> Tensor:

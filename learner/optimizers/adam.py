@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adam import adam
 
+from learner.checkpoints.values import count
+from learner.networks.fit import require_numbers
 from learner.optimizers.reduce import Reduce
 
 _BETA1, _BETA2 = 0.9, 0.999
@@ -144,7 +146,7 @@ class FlatAdam:
         """Takes over a saved state.
 
         Raises:
-            ValueError: it is of another network.
+            KeyError, TypeError, ValueError: it is of another network, or holds numbers that cannot be.
         """
         for name, vector in (("first", self._first), ("second", self._second)):
             saved: Mapping[str, Tensor] = state[name]
@@ -152,8 +154,9 @@ class FlatAdam:
             theirs = {key: tuple(value.shape) for key, value in saved.items()}
             if ours != theirs:
                 raise ValueError(f"the optimizer's parameters are {ours}, those of the saved state {theirs}")
+            require_moments(saved, self._named, is_square=name == "second")
             vector.copy_(torch.cat([saved[key].reshape(-1).to(vector.device) for key in self._named]))
-        self.steps = int(state["steps"])
+        self.steps = count(state, "steps")
         self._step.fill_(float(self.steps))
 
     def _split(self, vector: Tensor) -> dict[str, Tensor]:
@@ -162,6 +165,18 @@ class FlatAdam:
             name: part.reshape(parameter.shape).clone()
             for (name, parameter), part in zip(self._named.items(), parts, strict=True)
         }
+
+
+def require_moments(saved: Mapping[str, Tensor], named: Mapping[str, Tensor], *, is_square: bool) -> None:
+    """Looks whether saved moments are finite numbers of the type of their parameters; means of squares are not negative.
+
+    Raises:
+        ValueError: they are not.
+    """
+    for key, parameter in named.items():
+        require_numbers(f"the optimizer's moment of {key}", saved[key], parameter.dtype)
+        if is_square and bool((saved[key] < 0).any()):
+            raise ValueError(f"the optimizer's second moment of {key} is negative")
 
 
 @torch.no_grad()

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adam import adam
 
+from learner.checkpoints.values import count
+from learner.optimizers.adam import require_moments
 from learner.optimizers.reduce import Reduce
 
 _BETA1, _BETA2 = 0.9, 0.999
@@ -76,15 +78,16 @@ class ListedAdam:
         """Takes over a saved state.
 
         Raises:
-            KeyError, TypeError, ValueError: it is of another network.
+            KeyError, TypeError, ValueError: it is of another network, or holds numbers that cannot be.
         """
         for name, ours in (("first", self._first), ("second", self._second)):
             saved: Mapping[str, Tensor] = state[name]
             shapes = {key: tuple(value.shape) for key, value in self._named.items()}
             if shapes != {key: tuple(value.shape) for key, value in saved.items()}:
                 raise ValueError(f"the saved moments are not those of the parameters {', '.join(shapes)}")
+            require_moments(saved, self._named, is_square=name == "second")
             for key, moment in zip(self._named, ours, strict=True):
                 moment.copy_(saved[key])
-        self.steps = int(state["steps"])
+        self.steps = count(state, "steps")
         for step in self._steps:
             step.fill_(float(self.steps))

@@ -12,6 +12,7 @@ from typing import Any, Final
 import structlog
 import torch
 
+from learner.checkpoints.values import count
 from learner.device.replay import ReplayMemory
 from learner.device.replay_file import FILE_NAME, OTHER_FILE_NAME, BadReplay, read_replay, write_replay
 from learner.ingest.behaviors import NOT_TRAINING
@@ -271,15 +272,15 @@ class ReplayTrainer(RLTrainer):
         """Returns everything that training depends on but the memory, which `save_experience` writes."""
         return {**super().state_dict(), "debt": self.debt.state_dict(), "free_steps": self.debt.free_steps}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from a saved state; the memory is empty, and fills as at the start of a run.
-
-        Raises:
-            UserError: it does not fit this trainer.
-        """
-        super().load_state_dict(state)
+    def _load_counts(self, state: Mapping[str, Any]) -> None:
+        """Takes over how far training was; the memory is empty, and fills as at the start of a run."""
+        super()._load_counts(state)
         self.debt.load_state_dict(state["debt"])
-        self._free_steps = int(state.get("free_steps", 0))
+        if self.debt.unpaid_steps > self._steps_trained:
+            raise ValueError(
+                f"unpaid_steps are {self.debt.unpaid_steps:g}, more than the {self._steps_trained} there were"
+            )
+        self._free_steps = count({"free_steps": 0, **state}, "free_steps")
         self._steps_at_update = self._steps_trained
 
     def save_experience(self, folder: Path) -> None:

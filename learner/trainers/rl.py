@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import structlog
 from torch import Tensor
 
+from learner.checkpoints.values import count, reason
 from learner.exits import ExitCode, UserError
 from learner.ingest.queue import QueuedChunk
 from learner.settings.hyperparameters import HyperparameterSettings
@@ -28,6 +30,8 @@ log = structlog.get_logger(__name__)
 Hyper = TypeVar("Hyper", bound=HyperparameterSettings)
 
 STATE_FORMAT = 2
+_NO_SENSE = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""What a state can provoke that is a readable file, and incomplete, of other settings, or of somebody else."""
 MAX_FAILED_UPDATES = 3
 """Updates in a row that may be thrown away because their result was not finite."""
 
@@ -138,7 +142,7 @@ class RLTrainer(Trainer):
         """Takes over what `model_state` returned.
 
         Raises:
-            ValueError, KeyError, RuntimeError: it does not fit.
+            ValueError, KeyError, RuntimeError: it does not fit, or holds numbers that cannot be.
         """
 
     def start(self) -> None:
@@ -182,8 +186,8 @@ class RLTrainer(Trainer):
         log.warning("update_not_finite", behavior=self.brain_name, steps=steps, failed_in_a_row=self._failed_updates)
         if self._failed_updates >= MAX_FAILED_UPDATES:
             raise TrainerFailedError(
-                f"{self._failed_updates} updates of {self.brain_name} in a row had losses or gradients that are not "
-                "finite: lower learning_rate, set max_grad_norm, or look for rewards of very large size"
+                f"{self._failed_updates} updates of {self.brain_name} in a row had losses, gradients or actions that are "
+                "not finite: lower learning_rate, set max_grad_norm, or look for rewards of very large size"
             )
 
     def _note_group_rewards(self, item: QueuedChunk) -> None:
@@ -256,13 +260,9 @@ class RLTrainer(Trainer):
         Raises:
             UserError: it does not fit this trainer.
         """
-        self.load_initial_state(state)
-        self._version = int(state["version"])
-        self._optimizer_steps = int(state["optimizer_steps"])
-        self._steps_trained = int(state["steps_trained"])
-        self._steps_untrained = int(state["steps_failed"])
-        self._failed_updates = int(state["failed_updates"])
-        self.tally.load(state["tally"])
+        with self._taking_over():
+            self._load_model(state)
+            self._load_counts(state)
 
     def load_initial_state(self, state: Mapping[str, Any]) -> None:
         """Starts with the networks, optimizer and statistics of another run's saved state; steps count from 0.
@@ -270,19 +270,36 @@ class RLTrainer(Trainer):
         Raises:
             UserError: it does not fit this trainer.
         """
-        trainer_type = self.trainer_settings.trainer_type
+        with self._taking_over():
+            self._load_model(state)
+
+    @contextmanager
+    def _taking_over(self) -> Iterator[None]:
+        """Says in one line what is wrong with a state that is taken over inside the block."""
         try:
-            if (state["format"], state["trainer_type"]) != (STATE_FORMAT, trainer_type):
-                raise ValueError(
-                    f"it is of format {state['format']} for trainer {state['trainer_type']}, not of format "
-                    f"{STATE_FORMAT} for trainer {trainer_type}"
-                )
-            self.load_model_state(state["model"])
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            reason = " ".join(str(error).split())  # torch's own messages have many lines
+            yield
+        except _NO_SENSE as error:
             raise UserError(
                 ExitCode.BAD_CHECKPOINT,
-                f"the saved state of {self.brain_name} does not fit the run file: {reason}; restore the settings it was "
-                "made with, or start a new run",
+                f"the saved state of {self.brain_name} does not fit the run file: {reason(error)}; restore the settings "
+                "it was made with, take another checkpoint, or start a new run",
             ) from error
+
+    def _load_model(self, state: Mapping[str, Any]) -> None:
+        trainer_type = self.trainer_settings.trainer_type
+        if (state["format"], state["trainer_type"]) != (STATE_FORMAT, trainer_type):
+            raise ValueError(
+                f"it is of format {state['format']!s:.40} for trainer {state['trainer_type']!s:.40}, not of format "
+                f"{STATE_FORMAT} for trainer {trainer_type}"
+            )
+        self.load_model_state(state["model"])
         self._publish_statistics()
+
+    def _load_counts(self, state: Mapping[str, Any]) -> None:
+        """Takes over how far training was; everything that is raised says that the state does not fit."""
+        self._version = count(state, "version")
+        self._optimizer_steps = count(state, "optimizer_steps")
+        self._steps_trained = count(state, "steps_trained")
+        self._steps_untrained = count(state, "steps_failed")
+        self._failed_updates = count(state, "failed_updates")
+        self.tally.load(state["tally"])

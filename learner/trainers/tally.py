@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from rollcast.enums import Purpose
 from rollcast.trajectories import Chunk
 
+from learner.checkpoints.values import count, numbers
 from learner.curriculum.lessons import Lessons, no_lessons
 from learner.evaluation.sink import EvaluationSink, NoEvaluation, hand_on
 from learner.observe.metrics import BehaviorMetrics
@@ -97,11 +98,17 @@ class EpisodeTally:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Goes on from what `state_dict` returned."""
-        self.episodes = int(state["episodes"])
+        """Goes on from what `state_dict` returned.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is not what was saved.
+        """
+        episodes, returns = count(state, "episodes"), numbers(state, "returns")
+        since_revision = count({"since_revision": 0, **state}, "since_revision")
+        self.episodes = episodes
         self.returns.clear()
-        if state.get("since_revision", 0) == self._since_revision:  # else a lesson has begun since
-            self.returns.extend(float(value) for value in state["returns"])
+        if since_revision == self._since_revision:  # else a lesson has begun since
+            self.returns.extend(returns)
 
     def _add_episodes(self, chunk: Chunk) -> None:
         columns = chunk.columns

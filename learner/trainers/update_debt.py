@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from learner.checkpoints.values import number
+
 
 class UpdateDebt:
     """Steps come in, updates pay for them.
@@ -58,4 +60,4 @@ class UpdateDebt:
         Raises:
             KeyError, TypeError, ValueError: it does not fit.
         """
-        self._before, self._steps, self._updates = max(0.0, float(state["unpaid_steps"])), 0, 0
+        self._before, self._steps, self._updates = number(state, "unpaid_steps", least=0.0), 0, 0

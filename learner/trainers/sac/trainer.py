@@ -10,6 +10,7 @@ import torch
 from rollcast.enums import Squash
 from rollcast.specs import BehaviorSpec
 
+from learner.checkpoints.values import number
 from learner.networks.fit import require_fit
 from learner.networks.policy import PolicyNetwork
 from learner.networks.squashed import SquashedPolicyNetwork
@@ -202,7 +203,7 @@ class SACTrainer(ReplayTrainer):
         self.signals.load_state_dict(state["signals"])
         # No more than one update of theirs: what is saved may be of other settings.
         self._signal_steps = min(
-            max(0.0, float(state["signal_steps"])), self.hyperparameters.reward_signal_steps_per_update
+            number(state, "signal_steps", least=0.0), self.hyperparameters.reward_signal_steps_per_update
         )
         if self.cloning is not None and state.get("cloning"):  # absent where it is asked for from now on
             self.cloning.load_state_dict(state["cloning"])

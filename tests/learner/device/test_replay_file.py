@@ -239,12 +239,14 @@ def test_a_forbidden_action_is_not_read(tmp_path: Path) -> None:
     memory = memory_of(30)
     masks = np.ones((4, 3), np.uint8)
     masks[:, 2] = 0
-    columns = {
-        "action_mask": masks,
-        "final_action_mask": np.zeros((1, 3), np.uint8),
-        "discrete_action": np.array([[0], [1], [0], [1]], np.int32),
-    }
-    add(memory, make_chunk([4], ends=[SegmentEnd.TERMINATED], **columns))
+    chunk = make_chunk(
+        [4],
+        ends=[SegmentEnd.TERMINATED],
+        action_mask=masks,
+        final_action_mask=np.zeros((1, 3), np.uint8),
+        discrete_action=np.array([[0], [1], [0], [1]], np.int32),
+    )
+    add(memory, chunk)
     path = tmp_path / "replay.npz"
     write_replay(memory, path)
     read_replay(memory_of(30), path)
@@ -266,7 +268,8 @@ def test_categories_that_there_are_not_are_not_read(tmp_path: Path) -> None:
     size = replay_size(replay_row_bytes(spec), buffer_size=30, time_horizon=8)
     memory, again = (ReplayMemory(spec, size, torch.device("cpu"), torch.Generator()) for _ in range(2))
     numbers = np.tile(np.array([[2, 4]], np.int32), (8, 1))
-    add(memory, make_chunk([8], **{"obs/state": numbers, "final_obs/state": numbers[:1]}))
+    columns: dict[str, Any] = {"obs/state": numbers, "final_obs/state": numbers[:1]}
+    add(memory, make_chunk([8], **columns))
     path = tmp_path / "replay.npz"
     write_replay(memory, path)
     _altered(path, "column_0", lambda values: values.__setitem__((8, 0), 3))

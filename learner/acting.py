@@ -12,16 +12,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
-from rollcast.errors import NothingToSave
+from google.protobuf.message import DecodeError
+from rollcast.errors import NothingToSave, WireError
 from rollcast.v1 import policy_pb2
 
 from learner.beginning import choose_device, make_metrics, with_port
 from learner.control import RunControl
 from learner.evaluation.sink import EvaluationSink
 from learner.evaluator import OrderDesk
+from learner.exits import ExitCode, UserError
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.ledger import Ledger
 from learner.ingest.sessions import SessionTable
@@ -41,6 +43,7 @@ from learner.status_site import StatusSite
 from learner.stopping import Stop, Stopping
 from learner.teaching import make_lessons
 from learner.trainers import registry
+from learner.trainers.acting import ActingTrainer
 from learner.trainers.base import Trainer
 from learner.trainers.context import TrainerContext
 from learner.trainers.loop import TrainerLoop
@@ -66,6 +69,8 @@ class Casting:
         has_site: whether the status page is served.
         falls_back: whether it takes a free port if its own is in use.
         folder: where the site keeps the operator's token.
+        behaviors_table: what the behaviors of a saved run see and do: actors must have the same. None takes what the
+            first actors have.
     """
 
     options: RunOptions
@@ -78,6 +83,7 @@ class Casting:
     has_site: bool = False
     falls_back: bool = False
     folder: Path = Path()
+    behaviors_table: Mapping[str, Any] | None = None
 
 
 class Director(Protocol):
@@ -102,7 +108,7 @@ class Acting:
         direct: makes who decides what is played, from the parts that it needs.
 
     Raises:
-        UserError: the device or the settings cannot be used.
+        UserError: the device, the settings or the saved behaviors cannot be used.
     """
 
     def __init__(self, casting: Casting, direct: Callable[[Acting], DirectingSink]) -> None:
@@ -112,6 +118,8 @@ class Acting:
         self._device = choose_device(options)
         self._ledger = Ledger()
         self.behaviors = BehaviorTable(options, self._ledger)
+        if casting.behaviors_table is not None:
+            _restore(self.behaviors, casting.behaviors_table)
         self.sessions = SessionTable(self.behaviors, self._ledger, generation=casting.generation)
         self.store = PolicyStore()
         self.metrics: LearnerMetrics = make_metrics(options.rollcast)
@@ -268,7 +276,8 @@ class Acting:
             lessons=self._lessons,
             evaluations=self._director,
         )
-        trainer = registry.build(context)
+        is_own = behavior.settings.trainer_type in registry.own_trainers()
+        trainer = ActingTrainer(context) if is_own else registry.build(context)  # of a package only it knows the policy
         casting.load(trainer)
         return trainer
 
@@ -280,3 +289,19 @@ class Acting:
         """In the trainer thread, as the last thing it does."""
         self._picture.last_error = f"{type(error).__name__}: {error}"
         self.stopping.ask_anywhere("trainer_failed", False, error)
+
+
+def _restore(behaviors: BehaviorTable, saved: Mapping[str, Any]) -> None:
+    """Makes the behaviors of a saved run known before actors come.
+
+    Raises:
+        UserError: the run file has one of them no more, or the saved run is damaged.
+    """
+    try:
+        behaviors.load(saved)
+    except (AttributeError, DecodeError, KeyError, TypeError, ValueError, WireError) as error:
+        raise UserError(
+            ExitCode.BAD_CHECKPOINT,
+            f"the behaviors in the run state do not fit together ({type(error).__name__}: {error}); put back another "
+            "copy of run_state.pt",
+        ) from error

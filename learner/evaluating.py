@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -15,10 +16,6 @@ from rollcast.enums import AssignmentRole
 from rollcast.v1 import policy_pb2
 
 from learner.acting import Acting, Casting
-from learner.checkpoints.choice import LAST, load_chosen
-from learner.checkpoints.names import safe_name
-from learner.checkpoints.status import TrainingStatus
-from learner.checkpoints.store import read_run_state
 from learner.evaluation.examination import Candidate, Examination
 from learner.evaluation.players import players
 from learner.evaluation.results import EvaluationResult, Played
@@ -26,8 +23,9 @@ from learner.evaluator import OrderDesk
 from learner.exits import ExitCode, UserError
 from learner.observe import logs
 from learner.observe.address import BoundAddresses
+from learner.saved import SavedPolicies
 from learner.service.server import require_free
-from learner.settings import LoadedRun
+from learner.settings import LoadedRun, RunOptions
 from learner.trainers.base import Trainer
 
 log = structlog.get_logger(__name__)
@@ -78,6 +76,7 @@ class Sitting:
         self._changed_at = time.monotonic()
         self._ordered: set[str] = set()
         self._steps: dict[str, int] = {}
+        self._told_of = (0, 0)  # actors that are connected, and those of them that can play
 
     def attach(self, desk: OrderDesk) -> None:
         """Names what brings actors their orders."""
@@ -98,9 +97,11 @@ class Sitting:
         if present != self._present:
             self._present, self._changed_at = present, time.monotonic()
         if self._running is None:
-            is_settled = time.monotonic() - self._changed_at >= SETTLE_SECONDS
-            if len(present) >= self._wish.actors and is_settled:
-                self._begin(wanted)
+            if time.monotonic() - self._changed_at >= SETTLE_SECONDS:
+                if len(present) >= self._wish.actors:
+                    self._begin(wanted)
+                else:
+                    self._tell_who_is_missing(wanted, len(present))
             return
         live = {candidate.session_id for candidate in present}
         for session_id in self._ordered - live:
@@ -138,6 +139,21 @@ class Sitting:
         self._running = Examination(self._wish.episodes, versions, is_deterministic=is_deterministic)
         log.info("evaluation_begins", actors=len(self._present), episodes=self._wish.episodes, steps=self._steps)
 
+    def _tell_who_is_missing(self, wanted: Sequence[str], players_present: int) -> None:
+        """Says, each time that it changes, that actors have come and what they cannot begin without."""
+        connected = sum(session.is_connected for session in self._acting.sessions.live())
+        if (connected, players_present) == self._told_of:
+            return
+        self._told_of = (connected, players_present)
+        if connected:
+            log.info(
+                "waiting_for_more_actors",
+                connected=connected,
+                that_can_play=players_present,
+                needed=self._wish.actors,
+                behaviors=list(wanted),
+            )
+
     def _deal(self, running: Examination, desk: OrderDesk) -> None:
         for order in running.deal(self._present):
             self._ordered.add(order.session_id)
@@ -152,8 +168,10 @@ def evaluate(wish: Wish, *, json_file: str | None) -> int:
         json_file: where the results go as JSON; ``-`` is standard output, in place of the table.
 
     Raises:
-        UserError: the run, its checkpoint or an address cannot be used.
+        UserError: the run, its checkpoint, the file or an address cannot be used.
     """
+    if json_file not in {None, "-"}:
+        _check_target(json_file)
     service = wish.loaded.options.rollcast
     logs.configure(service.log_format, "info")
     require_free(service.address, "--address")
@@ -196,9 +214,8 @@ async def _evaluate(wish: Wish) -> tuple[list[EvaluationResult], bool]:
         sittings.append(Sitting(wish, acting))
         return sittings[0]
 
-    options = wish.loaded.options
-    options = options.model_copy(update={"rollcast": options.rollcast.model_copy(update={"lockstep": None})})
-    states = _States(wish)
+    states = SavedPolicies(wish.folder, wish.checkpoint, wish.behavior)
+    options = _acting_options(wish.loaded.options, states.names)
     casting = Casting(
         options=options,
         run_id=wish.folder.resolve().name,
@@ -207,11 +224,24 @@ async def _evaluate(wish: Wish) -> tuple[list[EvaluationResult], bool]:
         load=states.load,
         duty=policy_pb2.BehaviorAssignment(role=policy_pb2.AssignmentRole.ValueType(AssignmentRole.IDLE)),
         is_deterministic=wish.is_deterministic,
+        behaviors_table=states.behaviors_table,
     )
     stop = await Acting(casting, direct).run(lambda bound: _announce(wish, bound))
     if stop.error is not None:
         raise stop.error
     return sittings[0].results(), stop.reason == "evaluated"
+
+
+def _acting_options(options: RunOptions, names: Sequence[str]) -> RunOptions:
+    """Returns a run file with the behaviors of the run alone: actors that have others have come to the wrong run.
+
+    Raises:
+        UserError: the run file has one of them no more.
+    """
+    changes: dict[str, object] = {"rollcast": options.rollcast.model_copy(update={"lockstep": None})}
+    if names:
+        changes |= {"behaviors": {name: options.settings_for(name) for name in names}, "default_settings": None}
+    return options.model_copy(update=changes)
 
 
 def _announce(wish: Wish, bound: BoundAddresses) -> None:
@@ -224,28 +254,22 @@ def _announce(wish: Wish, bound: BoundAddresses) -> None:
     )
 
 
-class _States:
-    """The states that act, read once."""
+def _check_target(json_file: str) -> None:
+    """Looks whether a file can be written, before hours of episodes are played for it.
 
-    def __init__(self, wish: Wish) -> None:
-        self._wish = wish
-        self._status = TrainingStatus.load(wish.folder / "run_logs" / "training_status.json")
-        self._run_state = read_run_state(wish.folder) if wish.checkpoint == LAST else None
-
-    def load(self, trainer: Trainer) -> None:
-        """Gives a trainer its state.
-
-        Raises:
-            UserError: there is none, or it does not fit.
-        """
-        name = trainer.brain_name
-        state = None if self._run_state is None else self._run_state.trainers.get(name)
-        if state is None:
-            choice = self._wish.checkpoint
-            if choice == LAST:  # the run state is gone, or does not know it
-                choice = str(self._wish.folder / safe_name(name) / "checkpoint.pt")
-            state = load_chosen(self._wish.folder, name, choice, self._status).state
-        trainer.load_state_dict(state)
+    Raises:
+        UserError: it cannot.
+    """
+    path = Path(json_file)
+    if not json_file or path.is_dir():
+        reason = "is a folder" if json_file else "names no file"
+    elif not path.parent.is_dir():
+        reason = f"has no folder to be in: make {path.parent}"
+    elif not os.access(path if path.exists() else path.parent, os.W_OK):
+        reason = "may not be written"
+    else:
+        return
+    raise UserError(ExitCode.USAGE, f"--json {json_file!r} {reason}; name a file that can be written, or - to print it")
 
 
 def _write(path: Path, text: str) -> None:

@@ -107,6 +107,7 @@ async def _serve(loaded: LoadedRun, folder: RunFolder) -> int:
         has_site=True,
         falls_back=http_address_is_default(loaded),
         folder=folder.path,
+        behaviors_table=None if state is None else state.behaviors_table,
     )
     watching = partial(Watching, window_episodes=service.reward_buffer_episodes, every_seconds=service.summary_seconds)
     try:

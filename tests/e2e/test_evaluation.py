@@ -66,6 +66,9 @@ def _evaluates_the_best(processes: Processes, folder: Path, step: int) -> None:
     out = processes.folder / "result.json"
     arguments = ["--episodes", "7", "--actors", "2", "--stochastic", "--checkpoint", "best", "--json", str(out)]
     child, address = evaluate(processes, str(folder), *arguments)
+    stranger = processes.actor(address, "MountainCar-v0", "--behavior", "CartPole", name="stranger")
+    assert "declared differently" in stranger.fails_with(32)
+    assert child.is_running
     players = [processes.actor(address, "CartPole-v1", "--num-envs", n, name=f"player-{n}") for n in ("1", "3")]
     assert child.wait() == ExitCode.OK, child.said()
     assert [player.wait() for player in players] == [0, 0]

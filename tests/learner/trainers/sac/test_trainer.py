@@ -207,10 +207,7 @@ def test_what_is_reported() -> None:
 
 
 def test_updates_that_are_not_finite_are_undone() -> None:
-    """Weights, moments and targets go back (50 updates at most), and to actors, as a version of its own.
-
-    The third turn in a row ends the training with advice.
-    """
+    """All goes back (50 updates at most), for actors as a new version; the third turn in a row ends the training."""
     bench, trainer = make(network={"normalize": False}, hyper={"max_update_debt": 1000})
     actor = SyntheticActor(bench)
     before = weights(trainer)

@@ -1,0 +1,34 @@
+"""What `evaluate` looks at before it serves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from learner.evaluating import Wish, evaluate
+from learner.exits import ExitCode, UserError
+from learner.settings import load_run_options
+
+
+@pytest.mark.parametrize("name", ["", ".", "nowhere/results.json"])
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_played(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No name, a folder, and a folder that is not there."""
+    monkeypatch.chdir(tmp_path)
+    run_file = tmp_path / "run.yaml"
+    run_file.write_text("default_settings: {trainer_type: ppo}\n")
+    wish = Wish(
+        folder=tmp_path,
+        loaded=load_run_options(run_file, cli={}, environ={}),
+        checkpoint="last",
+        episodes=1,
+        actors=1,
+        behavior=None,
+        is_deterministic=None,
+        seed=1,
+    )
+    with pytest.raises(UserError, match="--json") as caught:
+        evaluate(wish, json_file=name)
+    assert caught.value.exit_code is ExitCode.USAGE

@@ -59,14 +59,6 @@ def tower_parameters(specs: Sequence[ObservationSpec], network: NetworkSettings,
     return 9 * tower.width * (planes + 2 * tower.depth * tower.width) + (2 * tower.depth + 1) * tower.width
 
 
-def head_inputs(specs: Sequence[ObservationSpec], network: NetworkSettings) -> int:
-    """Returns how many numbers the policy's last layer sees, memory aside."""
-    if network.tower is None:
-        return network.hidden_units
-    board = board_of(specs, network)
-    return network.tower.policy_planes * board.height * board.width
-
-
 def row_numbers(specs: Sequence[ObservationSpec], network: NetworkSettings) -> int:
     """Estimates how many numbers one row leaves for the way back; of a tower, two of each convolution."""
     tower = network.tower

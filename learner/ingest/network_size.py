@@ -18,6 +18,9 @@ HEADS: Final = 4
 _EMBEDDINGS_KEPT: Final = 12
 """Numbers of the width of an embedding that one entity leaves for the way back: queries, keys, values, norms, sums, ..."""
 
+_SUMS_KEPT: Final = 2
+"""Numbers of the width of a layer that one row leaves there: before the activation and behind it."""
+
 _MEMORIES_KEPT: Final = 5
 """Numbers of the size of a memory that one row leaves there: four gates and their sums, hidden numbers and cells."""
 
@@ -84,25 +87,31 @@ def attention_parameters(specs: Sequence[ObservationSpec], network: NetworkSetti
 
 
 def conditioning_parameters(specs: Sequence[ObservationSpec], network: NetworkSettings) -> int:
-    """Counts the parameters of the layer whose weights depend on the goal."""
-    goals, units = goal_width(specs, network), network.hidden_units
+    """Counts the parameters of the layer of a body whose weights depend on the goal."""
+    inputs = network.hidden_units if network.num_layers > 1 else body_width(specs, network)
+    return conditioned_parameters(goal_width(specs, network), inputs, network.hidden_units)
+
+
+def conditioned_parameters(goals: int, inputs: int, units: int) -> int:
+    """Counts the parameters of a layer from ``inputs`` to ``units`` whose weights depend on the goal; 0 without one."""
     if not goals:
         return 0
     hidden = (goals + 1) * units + (units + 1) * units
-    return hidden + (units + 1) * generated_weights(specs, network) + units
+    return hidden + (units + 1) * inputs * units + units
 
 
-def memory_parameters(network: NetworkSettings) -> int:
-    """Counts the parameters of a recurrent memory; 0 without."""
+def memory_parameters(network: NetworkSettings, inputs: int) -> int:
+    """Counts the parameters of a recurrent memory behind ``inputs`` numbers; 0 without."""
     if network.memory is None:
         return 0
     size = network.memory.memory_size // 2
-    return 4 * size * (network.hidden_units + size + 1)
+    return 4 * size * (inputs + size + 1)
 
 
 def row_numbers(specs: Sequence[ObservationSpec], network: NetworkSettings) -> int:
-    """Estimates how many numbers one row leaves for the way back through attention, generated weights and memory."""
+    """Estimates how many numbers one row leaves for the way back: in attention, layers, generated weights and memory."""
     entities = sum(spec.shape[0] for spec in specs if is_entities(spec))
     attended = entities * (_EMBEDDINGS_KEPT * EMBEDDING + 2 * HEADS * entities)
     remembered = 0 if network.memory is None else _MEMORIES_KEPT * network.memory.memory_size
-    return attended + generated_weights(specs, network) + remembered
+    layers = _SUMS_KEPT * network.num_layers * network.hidden_units
+    return attended + layers + generated_weights(specs, network) + remembered

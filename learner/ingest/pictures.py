@@ -27,6 +27,8 @@ CONVOLUTIONS: Final[Mapping[str, tuple[tuple[int, int, int], ...]]] = MappingPro
 RESIDUAL_CHANNELS: Final = (16, 32, 32)
 """Of the stages of resnet; each ends in a pooling of `RESIDUAL_POOL` (kernel, stride)."""
 RESIDUAL_POOL: Final = (3, 2)
+RESIDUAL_CONVOLUTIONS: Final = 4
+"""Of the two blocks of a stage, behind its first convolution."""
 
 
 def picture_size(spec: ObservationSpec) -> tuple[int, int, int]:
@@ -63,3 +65,19 @@ def encoded_size(spec: ObservationSpec, kind: str) -> int:
         height, width = ((side - kernel) // stride + 1 for side in (height, width))
         channels = outputs
     return height * width * channels
+
+
+def convolution_parameters(spec: ObservationSpec, kind: str) -> int:
+    """Counts the parameters of a tower's convolutions."""
+    _, _, channels = picture_size(spec)
+    if kind == "resnet":
+        found = 0
+        for outputs in RESIDUAL_CHANNELS:
+            found += (9 * channels + 1) * outputs + RESIDUAL_CONVOLUTIONS * (9 * outputs + 1) * outputs
+            channels = outputs
+        return found
+    found = 0
+    for outputs, kernel, _ in CONVOLUTIONS.get(kind, ()):
+        found += (kernel * kernel * channels + 1) * outputs
+        channels = outputs
+    return found

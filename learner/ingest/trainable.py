@@ -9,36 +9,26 @@ from typing import Final
 from rollcast.enums import ObservationKind
 from rollcast.errors import Untrainable
 from rollcast.limits import MAX_POLICY_BYTES
-from rollcast.specs import BehaviorSpec, ObservationSpec
+from rollcast.specs import BehaviorSpec
 
-from learner.ingest.boards import board_fault, head_inputs, row_numbers, tower_parameters
-from learner.ingest.network_size import (
-    EMBEDDING,
-    attention_parameters,
-    conditioning_parameters,
-    encoded_width,
-    goal_fault,
-    is_entities,
-    is_picture,
-    memory_parameters,
-)
-from learner.ingest.pictures import encoded_size, picture_fault
+from learner.ingest.boards import board_fault, row_numbers
+from learner.ingest.network_size import goal_fault, is_entities, is_picture
+from learner.ingest.parameters import policy_parameters, twin_parameters, value_parameters
+from learner.ingest.pictures import picture_fault
 from learner.ingest.replay_size import keeps_replay, replay_row_bytes, replay_size
 from learner.ingest.ring_size import on_policy_row_bytes, ring_size
+from learner.ingest.signal_size import signal_network, signal_parameters
+from learner.settings.hyperparameters import SharedCriticHyperparameters
 from learner.settings.network import NetworkSettings
 from learner.settings.rewards import LearnedSignalSettings
 from learner.settings.service import ServiceSettings
 from learner.settings.trainer import TrainerSettings
 
-_COPIES: Final = 8
-"""Of the first layer while it is trained: actor and critic, each with its gradient and two moments of Adam."""
+_COPIES: Final = 7
+"""Of all that learns: parameters, gradient and two moments of Adam, and what an update that fails goes back to."""
 
-_REPLAY_COPIES: Final = 25
-"""The same of trainers with replay: policy and twin critics with gradients and moments, what an update goes back to, and
-the targets."""
-
-_SIGNAL_COPIES: Final = 8
-"""Of the first layer of a reward signal's network: with gradient, moments, what an update goes back to, and a target."""
+_FIXED_COPIES: Final = 2
+"""Of what is not learned by gradients (sac's target, the target of rnd): parameters, and what an update goes back to."""
 
 _BATCH_COPIES: Final = 3
 """Of what a minibatch leaves: in actor and critic, and the gradient of one of them."""
@@ -51,9 +41,10 @@ class Footprint:
     Attributes:
         ring_rows: of its ring, or of its replay memory.
         row_bytes: of each.
-        policy_bytes: parameters between the observations and the first layer; all others are few beside them, or the
-            run file's own. Those of attention, of a hyper-network and of a memory are among them.
-        batch_bytes: what a minibatch leaves in attention, generated weights and memory for the way back.
+        policy_bytes: parameters of the policy, as actors get them.
+        network_bytes: policy, critics and targets, with all that an optimizer keeps of them.
+        batch_bytes: what a minibatch (each part of it, if it is computed in parts) leaves in layers, attention, generated
+            weights and memory for the way back.
         signal_bytes: of the networks of reward signals, and what a minibatch leaves in them.
         replays: whether the rows are those of a replay memory.
     """
@@ -61,6 +52,7 @@ class Footprint:
     ring_rows: int
     row_bytes: int
     policy_bytes: int
+    network_bytes: int
     batch_bytes: int
     signal_bytes: int = 0
     replays: bool = False
@@ -68,25 +60,50 @@ class Footprint:
     @property
     def total_bytes(self) -> int:
         """Ring, networks and a minibatch."""
-        networks = (_REPLAY_COPIES if self.replays else _COPIES) * self.policy_bytes + self.signal_bytes
-        return self.ring_rows * self.row_bytes + networks + self.batch_bytes
+        return self.ring_rows * self.row_bytes + self.network_bytes + self.batch_bytes + self.signal_bytes
 
 
 def footprint(spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSettings) -> Footprint:
     """Estimates what training a behavior takes; every picture must have passed `check_pictures`."""
-    network = settings.network_settings
+    network, hyper = settings.network_settings, settings.hyperparameters
     rows, row_bytes = _experience(spec, settings, service)
-    seen, batch_size = spec.observations, settings.hyperparameters.batch_size
-    outputs = spec.action.mask_size + spec.action.continuous_size
-    parameters = _seen_parameters(spec, network) + head_inputs(seen, network) * outputs + memory_parameters(network)
-    batch_bytes = _BATCH_COPIES * 4 * batch_size * row_numbers(seen, network)
-    signal_bytes = sum(
-        4 * (_SIGNAL_COPIES * _seen_parameters(spec, signal) + _BATCH_COPIES * batch_size * row_numbers(seen, signal))
-        for signal in signal_networks(settings).values()
-    )
-    if replays := keeps_replay(settings):
+    replays = keeps_replay(settings)
+    batch_rows = hyper.part_steps if replays else min(hyper.part_steps, rows)  # replay memory draws steps repeatedly
+    copies = _COPIES + (hyper.part_steps < hyper.batch_size)  # one more adds gradients up
+    policy, learned, fixed = _network_parameters(spec, settings)
+    batch_bytes = _BATCH_COPIES * 4 * batch_rows * row_numbers(spec.observations, network)
+    if replays:
         batch_bytes *= 2  # the critics see each minibatch twice, and what comes after it
-    return Footprint(rows, row_bytes, 4 * parameters, batch_bytes, signal_bytes, replays)
+    return Footprint(
+        ring_rows=rows,
+        row_bytes=row_bytes,
+        policy_bytes=4 * policy,
+        network_bytes=4 * (copies * (policy + learned) + _FIXED_COPIES * fixed),
+        batch_bytes=batch_bytes,
+        signal_bytes=_signal_bytes(spec, settings, batch_rows),
+        replays=replays,
+    )
+
+
+def _network_parameters(spec: BehaviorSpec, settings: TrainerSettings) -> tuple[int, int, int]:
+    """Counts parameters of the policy, of what else is learned beside it, and of targets."""
+    network, signals = settings.network_settings, len(settings.reward_signals.active())
+    if keeps_replay(settings):
+        critics = twin_parameters(spec, network, signals)
+        return policy_parameters(spec, network, squashed=True), critics, critics
+    hyper = settings.hyperparameters
+    shared = isinstance(hyper, SharedCriticHyperparameters) and hyper.shared_critic
+    return policy_parameters(spec, network), value_parameters(spec, network, signals, shared=shared), 0
+
+
+def _signal_bytes(spec: BehaviorSpec, settings: TrainerSettings, batch_rows: int) -> int:
+    """Returns what reward signals with networks take, and what a minibatch leaves in them."""
+    found = 0
+    for name, signal in _learned_signals(settings).items():
+        count = signal_parameters(name, signal, spec)
+        left = _BATCH_COPIES * batch_rows * row_numbers(spec.observations, signal_network(name, signal))
+        found += 4 * (_COPIES * count.learned + _FIXED_COPIES * count.fixed + left)
+    return found
 
 
 def _experience(spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSettings) -> tuple[int, int]:
@@ -108,23 +125,15 @@ def _experience(spec: BehaviorSpec, settings: TrainerSettings, service: ServiceS
     return size.capacity_rows, row_bytes
 
 
+def _learned_signals(settings: TrainerSettings) -> Mapping[str, LearnedSignalSettings]:
+    """Returns the reward signals with networks of their own, by name."""
+    active = settings.reward_signals.active()
+    return {name: signal for name, signal in active.items() if isinstance(signal, LearnedSignalSettings)}
+
+
 def signal_networks(settings: TrainerSettings) -> Mapping[str, NetworkSettings]:
     """Returns the networks that reward signals have of their own, by signal; they have no memory."""
-    return {
-        name: signal.network_settings.model_copy(update={"memory": None})
-        for name, signal in settings.reward_signals.active().items()
-        if isinstance(signal, LearnedSignalSettings)
-    }
-
-
-def _seen_parameters(spec: BehaviorSpec, network: NetworkSettings) -> int:
-    """Counts parameters between the observations and the first layer; see `Footprint.policy_bytes`."""
-    seen = spec.observations
-    if network.tower is not None:
-        return tower_parameters(seen, network, network.tower)
-    inputs = sum(_inputs(observation, network) for observation in seen)
-    inputs += EMBEDDING if any(is_entities(observation) for observation in seen) else 0
-    return network.hidden_units * inputs + attention_parameters(seen, network) + conditioning_parameters(seen, network)
+    return {name: signal_network(name, signal) for name, signal in _learned_signals(settings).items()}
 
 
 def chunk_steps(spec: BehaviorSpec, service: ServiceSettings) -> int:
@@ -186,7 +195,8 @@ def check_footprint(spec: BehaviorSpec, found: Footprint, *, taken_bytes: int, l
     if found.policy_bytes > MAX_POLICY_BYTES:
         raise Untrainable(
             f"the policy of {spec.name} would have more than {found.policy_bytes} bytes; actors take at most "
-            f"{MAX_POLICY_BYTES}: lower hidden_units, or send smaller observations",
+            f"{MAX_POLICY_BYTES}: lower network_settings (hidden_units, num_layers, memory_size, or a tower's width), or send "
+            "smaller observations",
             metadata={"behavior": spec.name, "policy_bytes": str(found.policy_bytes)},
         )
     if taken_bytes + found.total_bytes > limit_bytes:
@@ -195,18 +205,13 @@ def check_footprint(spec: BehaviorSpec, found: Footprint, *, taken_bytes: int, l
         others = f" beside {taken_bytes} of other behaviors" if taken_bytes else ""
         raise Untrainable(
             f"training {spec.name} takes {found.total_bytes} bytes{others} ({kept} of {found.ring_rows} rows of "
-            f"{found.row_bytes} bytes, its networks, and {found.batch_bytes} of a minibatch{signals}), and "
-            f"rollcast.max_training_bytes is {limit_bytes} (half of what was free at the start, if the run file does not "
-            "say): lower buffer_size, time_horizon, batch_size or hidden_units, send smaller observations, or raise it",
+            f"{found.row_bytes} bytes, {found.network_bytes} of its networks, {found.batch_bytes} of a minibatch{signals}), "
+            f"and rollcast.max_training_bytes is {limit_bytes} (half of what was free at the start, if the run file does not "
+            "say): lower buffer_size, time_horizon, batch_size, hidden_units or num_layers, send smaller observations, or "
+            "raise it",
             metadata={
                 "behavior": spec.name,
                 "needed_bytes": str(taken_bytes + found.total_bytes),
                 "max_training_bytes": str(limit_bytes),
             },
         )
-
-
-def _inputs(observation: ObservationSpec, network: NetworkSettings) -> int:
-    if is_picture(observation):
-        return encoded_size(observation, network.vis_encode_type)
-    return encoded_width(observation, network)

@@ -17,20 +17,19 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from learner.ingest.signal_size import MODEL_UNITS, without_memory
 from learner.networks.activations import Activation
 from learner.networks.body import Body
 from learner.networks.dense import DenseLayers
 from learner.networks.initializers import Initializer
 from learner.rewards.actions import ActionNumbers
-from learner.rewards.learned import LearnedReward, SignalSetup, without_memory
+from learner.rewards.learned import LearnedReward, SignalSetup
 from learner.rewards.transitions import Transitions
 from learner.settings.rewards import CuriositySettings
 
 LOSS_FACTOR = 10.0
 FORWARD_SHARE = 0.2
 """Of the loss; the rest is the inverse model's (beta in equation 7)."""
-MODEL_UNITS = 256
-"""Width of the one hidden layer of each model."""
 
 
 class _Model(nn.Module):

@@ -23,19 +23,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from learner.ingest.signal_size import BOTTLENECK, without_memory
 from learner.networks.dense import DenseLayers
 from learner.networks.encoders import ObservationEncoder
 from learner.networks.initializers import Initializer
 from learner.rewards.actions import ActionNumbers
 from learner.rewards.demonstrations import DemonstrationBuffer
-from learner.rewards.learned import LearnedReward, SignalSetup, without_memory
+from learner.rewards.learned import LearnedReward, SignalSetup
 from learner.rewards.transitions import Transitions
 from learner.settings.rewards import GAILSettings
 
 PENALTY = 10.0
 CERTAINTY = 1.0 - 1e-7
 """What D is multiplied by in the reward, which is thus never infinite."""
-BOTTLENECK = 128
 INFORMATION_NATS = 0.5
 BETA_STEP = 5e-4
 _SMALL = 1e-7

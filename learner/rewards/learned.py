@@ -18,7 +18,6 @@ from learner.optimizers.adam import FlatAdam
 from learner.optimizers.reduce import Reduce, SingleLearner
 from learner.rewards.normalizers import SignalNormalizers
 from learner.rewards.transitions import Transitions
-from learner.settings.network import NetworkSettings
 from learner.settings.rewards import LearnedSignalSettings
 
 
@@ -142,8 +141,3 @@ class LearnedReward(ABC):
     def _forget_sums(self) -> None:
         self._sums.zero_()
         self._steps_reported = self.optimizer.steps
-
-
-def without_memory(settings: NetworkSettings) -> NetworkSettings:
-    """Returns the settings of a signal's network, which sees single transitions and has no memory, as in ML-Agents."""
-    return settings.model_copy(update={"memory": None})

@@ -9,6 +9,7 @@ from rollcast.errors import Untrainable
 
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.ledger import Ledger
+from learner.ingest.parameters import twin_parameters
 from learner.ingest.replay_size import keeps_replay, replay_row_bytes, replay_size
 from learner.ingest.trainable import footprint
 from learner.settings.run import RunOptions
@@ -36,7 +37,9 @@ def test_a_footprint_counts_every_row() -> None:
     found = footprint(spec, options.behaviors[NAME], options.rollcast)
     size = replay_size(replay_row_bytes(spec), buffer_size=30_000, time_horizon=64)
     assert (found.ring_rows, found.row_bytes) == (size.capacity_rows, replay_row_bytes(spec))
-    assert found.total_bytes == size.capacity_rows * found.row_bytes + 25 * found.policy_bytes + found.batch_bytes
+    assert found.total_bytes == size.capacity_rows * found.row_bytes + found.network_bytes + found.batch_bytes
+    critics = twin_parameters(spec, options.behaviors[NAME].network_settings, 1)
+    assert found.network_bytes == 7 * found.policy_bytes + 4 * (7 + 2) * critics
     assert keeps_replay(options.behaviors[NAME])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -136,43 +137,84 @@ def test_without_agents_a_ring_holds_one_of_them() -> None:
 
 
 def test_a_footprint_counts_ring_and_networks() -> None:
-    """More observations take more of both; more actions hardly any."""
-    options = make_options()
-    small, large = (footprint(make_spec(size=size), options.behaviors[NAME], options.rollcast) for size in (4, 400))
-    assert large.row_bytes - small.row_bytes == 4 * 396
-    assert large.policy_bytes - small.policy_bytes == 4 * 396 * 128
-    tall = replace(make_spec(), observations=(picture(84, 84),))
-    assert footprint(tall, options.behaviors[NAME], options.rollcast).policy_bytes == 4 * 128 * (9 * 9 * 32 + 2)
-
-
-def test_a_footprint_counts_attention_and_generated_weights() -> None:
-    """Parameters by hand, and what a minibatch keeps: the square of the list's length, and a layer for each row."""
+    """More observations take more of both; the policy is what actors get, and each number of it is there seven times."""
     options = make_options()
     settings, service = options.behaviors[NAME], options.rollcast
-    attended = footprint(seeing(crowd(20, 5)), settings, service)
-    embedding, attention = (5 + 1) * 128, 4 * 129 * 128
-    assert attended.policy_bytes == 4 * (128 * (128 + 2) + embedding + attention)
-    conditioned = footprint(seeing(GOAL), settings, service)
-    hyper = 4 * 128 + 129 * 128 + 129 * 128 * 128 + 128
-    assert conditioned.policy_bytes == 4 * (128 * (3 + 2) + hyper)
+    small, large = (footprint(make_spec(size=size), settings, service) for size in (4, 400))
+    assert large.row_bytes - small.row_bytes == 4 * 396
+    assert large.policy_bytes - small.policy_bytes == 4 * 396 * 128
+    assert large.network_bytes - small.network_bytes == 2 * 7 * 4 * 396 * 128
+    assert small.batch_bytes == 3 * 4 * settings.hyperparameters.batch_size * 2 * 2 * 128
+    assert small.total_bytes == small.ring_rows * small.row_bytes + small.network_bytes + small.batch_bytes
+
+
+def with_network(network: dict[str, Any], trainer_type: str = "ppo", **changes: Any) -> RunOptions:
+    """A run file with a network, and enough memory for a small one."""
+    block = {"trainer_type": trainer_type, "time_horizon": 8, "network_settings": network, **changes}
+    return RunOptions.model_validate({"behaviors": {NAME: block}, "rollcast": {"max_training_bytes": 2**32}})
+
+
+@pytest.mark.parametrize("trainer_type", ["ppo", "impala", "sac"])
+@pytest.mark.parametrize(
+    "network",
+    [
+        {"hidden_units": 2**20},
+        {"hidden_units": 60_000},
+        {"hidden_units": 12_000, "num_layers": 2},
+        {"hidden_units": 2**14, "num_layers": 1000},
+        {"hidden_units": 2**20, "num_layers": 1},
+        {"memory": {"memory_size": 2**17}},
+    ],
+    ids=str,
+)
+def test_width_and_depth_are_part_of_it(network: dict[str, Any], trainer_type: str) -> None:
+    """Networks that the settings allow and this machine does not hold are refused, before anything is allocated."""
+    with pytest.raises(Untrainable, match=r"hidden_units"):
+        table(with_network(network, trainer_type)).declare(make_spec(), 0, 1)
+    table(with_network({"hidden_units": 512, "num_layers": 3}, trainer_type)).declare(make_spec(), 0, 1)
+
+
+def test_a_minibatch_in_parts_takes_less() -> None:
+    """What is computed at once counts, and a minibatch is no larger than the ring; gradients are added up in one more copy."""
+    network = {"hidden_units": 4096, "num_layers": 1}
+    whole, parts, huge = (
+        with_network(network, hyperparameters={"buffer_size": 20_000, **hyper})
+        for hyper in ({"batch_size": 8192}, {"batch_size": 8192, "gradient_accumulation": 8}, {"batch_size": 2**40})
+    )
+    found = [footprint(make_spec(), each.behaviors[NAME], each.rollcast) for each in (whole, parts, huge)]
+    assert found[1].batch_bytes * 8 == found[0].batch_bytes
+    assert found[1].network_bytes * 7 == found[0].network_bytes * 8
+    assert found[2].batch_bytes < found[2].ring_rows * 100_000
+    with pytest.raises(Untrainable, match=r"\d{15} of a minibatch.*lower .*batch_size"):
+        table(with_network(network, "sac", hyperparameters={"batch_size": 2**40})).declare(make_spec(), 0, 1)
+
+
+def test_a_shared_critic_is_a_head() -> None:
+    """It has hardly any parameters of its own."""
+    one, two = (
+        footprint(make_spec(), each.behaviors[NAME], each.rollcast)
+        for each in (with_network({}, hyperparameters={"shared_critic": shared}) for shared in (True, False))
+    )
+    assert one.policy_bytes == two.policy_bytes
+    assert 1.9 < two.network_bytes / one.network_bytes < 2.0
+
+
+def test_a_footprint_counts_what_a_minibatch_leaves() -> None:
+    """The square of a list's length, a layer of generated weights for each row, and memory for the way back."""
+    options = make_options()
+    settings, service = options.behaviors[NAME], options.rollcast
     batch_size = settings.hyperparameters.batch_size
-    assert conditioned.batch_bytes == 3 * 4 * batch_size * 128 * 128
-    assert footprint(make_spec(), settings, service).batch_bytes == 0
+    plain = footprint(make_spec(), settings, service).batch_bytes
+    conditioned = footprint(seeing(GOAL), settings, service).batch_bytes
+    assert conditioned - plain == 3 * 4 * batch_size * 128 * 128
     assert footprint(seeing(crowd(2000, 5)), settings, service).batch_bytes > 2000**2 * 4 * batch_size
     with pytest.raises(Untrainable, match=r"\d{11} of a minibatch.*lower .*batch_size"):
         table(make_options(max_training_bytes=2**30)).declare(seeing(crowd(2000, 5)), 0, 1)
-
-
-def test_a_footprint_counts_the_policys_memory() -> None:
-    """A row of the ring holds one, the gates have parameters, and a minibatch leaves numbers for the way back."""
-    block = {"time_horizon": 8, "network_settings": {"hidden_units": 32, "memory": {"memory_size": 12}}}
-    settings = RunOptions.model_validate({"behaviors": {NAME: block}}).behaviors[NAME]
-    plain = RunOptions.model_validate({"behaviors": {NAME: {**block, "network_settings": {"hidden_units": 32}}}})
-    service, spec = plain.rollcast, make_spec()
-    without, found = footprint(spec, plain.behaviors[NAME], service), footprint(spec, settings, service)
-    assert found.row_bytes - without.row_bytes == 4 * 12
-    assert found.policy_bytes - without.policy_bytes == 4 * 4 * 6 * (32 + 6 + 1)
-    assert found.batch_bytes - without.batch_bytes == 3 * 4 * settings.hyperparameters.batch_size * 5 * 12
+    memory = {"network_settings": {"memory": {"memory_size": 12}}, "time_horizon": 8}
+    remembering = RunOptions.model_validate({"behaviors": {NAME: memory}}).behaviors[NAME]
+    found = footprint(make_spec(), remembering, service)
+    assert found.batch_bytes - plain == 3 * 4 * batch_size * 5 * 12
+    assert found.row_bytes - footprint(make_spec(), settings, service).row_bytes == 4 * 12
 
 
 def test_free_memory_is_that_of_the_machine_or_of_the_container(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from rollcast.errors import Untrainable
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 from learner.exits import UserError
-from learner.ingest.boards import board_fault, head_inputs, row_numbers, tower_parameters
+from learner.ingest.boards import board_fault, row_numbers, tower_parameters
 from learner.ingest.trainable import check_pictures
 from learner.networks.policy import PolicyNetwork
 from learner.networks.value import ActorCritic, OutputGradients, build_critic
@@ -151,8 +151,6 @@ def test_its_parameters_and_numbers_are_counted() -> None:
     body = sum(parameter.numel() for parameter in network.body.parameters())
     assert SETTINGS.tower is not None
     assert tower_parameters(spec.observations, SETTINGS, SETTINGS.tower) == body
-    head: Any = network.categorical
-    assert head_inputs(spec.observations, SETTINGS) == head.logits.in_features
     assert network.body.row_numbers == row_numbers(spec.observations, SETTINGS) == 2 * 5 * 6 * 15
 
 

@@ -183,12 +183,26 @@ class RLTrainer(Trainer):
         self._steps_untrained += steps
         self._metrics.note_skipped("not_finite")
         self._failed_updates += 1
-        log.warning("update_not_finite", behavior=self.brain_name, steps=steps, failed_in_a_row=self._failed_updates)
+        faulty = ", ".join(self._take_faulty_signals())
+        told = {"reward_signals": faulty} if faulty else {}
+        log.warning(
+            "update_not_finite", behavior=self.brain_name, steps=steps, failed_in_a_row=self._failed_updates, **told
+        )
         if self._failed_updates >= MAX_FAILED_UPDATES:
+            advice = "lower learning_rate, set max_grad_norm, or look for rewards of very large size"
+            if faulty:
+                advice = (
+                    f"and so were rewards of the reward signal {faulty}: lower its learning_rate or strength, or, if a "
+                    "package brings it, repair that"
+                )
             raise TrainerFailedError(
                 f"{self._failed_updates} updates of {self.brain_name} in a row had losses, gradients or actions that are "
-                "not finite: lower learning_rate, set max_grad_norm, or look for rewards of very large size"
+                f"not finite{', ' if faulty else ': '}{advice}"
             )
+
+    def _take_faulty_signals(self) -> tuple[str, ...]:
+        """Returns the reward signals whose rewards were not finite since the last call."""
+        return ()
 
     def _note_group_rewards(self, item: QueuedChunk) -> None:
         """Says once that group rewards are not what trainers of single agents were made for."""

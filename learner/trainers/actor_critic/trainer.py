@@ -321,6 +321,10 @@ class ActorCriticTrainer(OnPolicyTrainer):
         found = self.optimizer.is_finite() & self.signals.is_finite()
         return found if self.cloning is None else found & self.cloning.is_finite()
 
+    def _take_faulty_signals(self) -> tuple[str, ...]:
+        """Returns the reward signals whose rewards were not finite since the last call; waits for the device."""
+        return self.signals.take_faulty()
+
     def _publish_statistics(self) -> None:
         """Puts running statistics of the observations into actor and critic."""
         self.statistics.publish()

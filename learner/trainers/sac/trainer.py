@@ -172,6 +172,10 @@ class SACTrainer(ReplayTrainer):
                 self.cloning.load_state_dict(cloning)
             self._before = None
 
+    def _take_faulty_signals(self) -> tuple[str, ...]:
+        """Returns the reward signals whose rewards were not finite since the last call; waits for the device."""
+        return self.signals.take_faulty()
+
     def _publish_statistics(self) -> None:
         """Leaves running statistics to the next turn: what a state was saved with acts until then, as if it were not."""
         self._statistics_changed = True

@@ -38,6 +38,19 @@ def _is_accepted(trainer_type: str, name: str, value: float) -> bool:
 
 def _train(trainer_type: str, hyper: dict[str, Any], **settings: Any) -> bool:
     """Takes a few steps and updates; returns whether updates were made, and not given up for what is not finite."""
+    try:
+        _advance(trainer_type, hyper, chunks=3, **settings)
+    except TrainerFailedError:  # too many updates that are not finite
+        return False
+    return True
+
+
+def _advance(trainer_type: str, hyper: dict[str, Any], *, chunks: int, **settings: Any) -> None:
+    """Takes a few steps and updates.
+
+    Raises:
+        TrainerFailedError: too many updates are not finite.
+    """
     bench = make_bench(
         {
             "trainer_type": trainer_type,
@@ -52,14 +65,10 @@ def _train(trainer_type: str, hyper: dict[str, Any], **settings: Any) -> bool:
     trainer = registry.build(bench.context())
     trainer.start()
     actor = SyntheticActor(bench)
-    try:
+    for _ in range(chunks):
+        bench.put(actor.chunk([8, 8]))
         for _ in range(3):
-            bench.put(actor.chunk([8, 8]))
-            for _ in range(3):
-                trainer.advance()
-    except TrainerFailedError:  # too many updates that are not finite
-        return False
-    return True
+            trainer.advance()
 
 
 @pytest.mark.parametrize(("trainer_type", "name", "value"), list(_cases()))
@@ -78,3 +87,13 @@ def test_curiosity_may_count_next_to_nothing(strength: float) -> None:
 def test_any_debt_of_updates_can_be_counted(steps: float) -> None:
     """The largest debt at both ends of what an update may pay for."""
     assert _train("sac", {"steps_per_update": steps, "max_update_debt": 10**9})
+
+
+@pytest.mark.parametrize("trainer_type", ["ppo", "sac"])
+def test_a_signal_whose_rewards_are_not_finite_is_named(trainer_type: str) -> None:
+    """Updates that come to nothing by it end the run with the name of the signal, and not with advice about others."""
+    signals = {"extrinsic": {}, "rnd": {"strength": 1e300}}
+    with pytest.raises(
+        TrainerFailedError, match=r"not finite, and so were rewards of the reward signal rnd: lower its"
+    ):
+        _advance(trainer_type, {}, chunks=8, reward_signals=signals)

@@ -87,7 +87,9 @@ class ActorCriticHyperparameters(AccumulatingHyperparameters):
     """What the trainers with one actor and one critic share: ML-Agents' keys and defaults, and some of Rollcast."""
 
     beta: NonNegativeReal = Field(default=5e-3, description="weight of the entropy bonus")
-    num_epoch: PositiveWhole = Field(default=3, description="passes over the buffer in one update")
+    num_epoch: PositiveWhole = Field(
+        default=3, description="passes over the buffer in one update, which a stop of the learner waits for"
+    )
     beta_schedule: Schedule = Field(
         default_factory=_schedule_of_learning_rate, description="linear to 1e-5, or constant"
     )

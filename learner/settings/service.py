@@ -154,7 +154,9 @@ class ServiceSettings(SettingsModel):
         default=None, description="bounds of the metric of episode returns; null is -1000 to 1000"
     )
     max_wall_seconds: PositiveReal | None = Field(
-        default=None, le=MAX_SECONDS, description="stop, with success, after this long"
+        default=None,
+        le=MAX_SECONDS,
+        description="stop, with success, after this long; an update that has begun is finished first",
     )
 
     stats_writers: tuple[str, ...] = Field(

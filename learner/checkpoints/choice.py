@@ -9,12 +9,14 @@ from typing import Any, Final
 from learner.checkpoints.documents import BadCheckpoint, read_document
 from learner.checkpoints.names import LAST, safe_name
 from learner.checkpoints.status import TrainingStatus
+from learner.checkpoints.values import MAX_COUNT, count, reason
 from learner.exits import ExitCode, UserError
 
 BEST: Final = "best"
 BEST_FILE: Final = "best.pt"
 BEST_MODEL: Final = "best.onnx"
 BEHAVIOR_KIND: Final = "behavior"
+_MAX_DIGITS: Final = len(str(MAX_COUNT))
 __all__ = [
     "BEHAVIOR_KIND",
     "BEST",
@@ -50,9 +52,13 @@ def read_behavior(path: Path) -> BehaviorCheckpoint:
         BadCheckpoint: it is missing, damaged, or something else.
     """
     document = read_document(path, BEHAVIOR_KIND)
-    state, step = document.get("state"), document.get("step")
-    if not isinstance(state, dict) or type(step) is not int:
+    state = document.get("state")
+    if not isinstance(state, dict):
         raise BadCheckpoint(path, "holds no trainer state")
+    try:
+        step = count(document, "step")
+    except (KeyError, ValueError) as error:
+        raise BadCheckpoint(path, f"is incomplete ({reason(error)})") from error
     return BehaviorCheckpoint(str(document.get("behavior")), step, state)
 
 
@@ -66,7 +72,7 @@ def chosen_path(folder: Path, behavior: str, choice: str, status: TrainingStatus
         status: of the run.
 
     Raises:
-        UserError: ``BAD_CHECKPOINT``: the run has no best one yet.
+        UserError: ``BAD_CHECKPOINT``: the run has no best one yet, or no step is so large.
     """
     name = safe_name(behavior)
     if choice == BEST:
@@ -77,6 +83,12 @@ def chosen_path(folder: Path, behavior: str, choice: str, status: TrainingStatus
                 "rollcast.reward_buffer_episodes have ended or an evaluation was made; take last",
             )
         return folder / name / BEST_FILE
+    if choice.isdecimal() and len(choice.lstrip("0")) > _MAX_DIGITS:
+        raise UserError(
+            ExitCode.BAD_CHECKPOINT,
+            f"checkpoint {choice[:_MAX_DIGITS]}... is a number of {len(choice)} digits, and steps go to {MAX_COUNT}: take "
+            f"a step that is kept, best or last ({behavior!r})",
+        )
     if choice.isdecimal():
         return folder / name / f"{name}-{int(choice)}.pt"
     return Path(choice)

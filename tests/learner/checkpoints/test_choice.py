@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from learner.checkpoints.choice import chosen_path, load_chosen
+from learner.checkpoints.choice import chosen_path, load_chosen, read_behavior
+from learner.checkpoints.documents import BadCheckpoint
 from learner.checkpoints.runfolder import open_run_folder
 from learner.checkpoints.status import BestEntry, CheckpointEntry, TrainingStatus
 from learner.checkpoints.store import CheckpointStore, encode_behavior, read_run_state
@@ -43,6 +44,26 @@ def test_what_is_not_there_is_told_with_what_is(tmp_path: Path, choice: str) -> 
     with pytest.raises(UserError, match=r"steps that are kept: 10, 20; besides there are best and last") as caught:
         load_chosen(run.folder.path, "Ball", choice, run.status)
     assert caught.value.exit_code is ExitCode.BAD_CHECKPOINT
+
+
+def test_a_number_that_no_step_can_be_is_told(tmp_path: Path) -> None:
+    """Python itself refuses to read numbers of so many digits."""
+    run = store(tmp_path)
+    with pytest.raises(
+        UserError, match=r"checkpoint 9999999999999999\.\.\. is a number of 5000 digits, and steps"
+    ) as caught:
+        load_chosen(run.folder.path, "Ball", "9" * 5000, run.status)
+    assert caught.value.exit_code is ExitCode.BAD_CHECKPOINT
+    assert len(caught.value.message) < 250
+
+
+@pytest.mark.parametrize("step", [-1, 2**70, True])
+def test_a_step_that_cannot_be_is_refused(tmp_path: Path, step: int) -> None:
+    """Whatever else is in the file."""
+    path = tmp_path / "checkpoint.pt"
+    path.write_bytes(encode_behavior("Ball", step, STATE))
+    with pytest.raises(BadCheckpoint, match=r"is incomplete \(step is .*, and must be a whole number from 0 to"):
+        read_behavior(path)
 
 
 def test_a_best_of_an_older_run_in_the_folder_is_not_taken(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import torch
 from rollcast.limits import PROTOCOL_REVISION
 
 from learner.checkpoints.runfolder import RunFolder
+from learner.checkpoints.values import count
 from learner.determinism import make_deterministic
 from learner.exits import ExitCode, UserError
 from learner.observe.metrics import GpuMemory, LearnerMetrics
@@ -21,17 +22,31 @@ from learner.settings.service import ServiceSettings
 
 SEED_PART = "seed"
 """Where the seed is in what a run state holds besides."""
+_MAX_SEED = 2**31 - 1
+"""As in the run file."""
 REVISION_VARIABLE = "ROLLCAST_REVISION"
 """Set by whoever builds an image; names the commit it was built from."""
 
 
 def choose_seed(options: RunOptions, saved: Mapping[str, Any]) -> int:
-    """Returns the seed of the run: the one set, else that of the run that goes on, else a drawn one."""
+    """Returns the seed of the run: the one set, else that of the run that goes on, else a drawn one.
+
+    Raises:
+        UserError: what was saved is no seed.
+    """
     if options.env_settings.seed >= 0:
         return options.env_settings.seed
     part = saved.get(SEED_PART)
-    kept = part.get("run") if isinstance(part, dict) else None
-    return kept if isinstance(kept, int) else secrets.randbelow(10_000)
+    if not isinstance(part, dict) or "run" not in part:
+        return secrets.randbelow(10_000)
+    try:
+        return count(part, "run", most=_MAX_SEED)
+    except ValueError as error:
+        raise UserError(
+            ExitCode.BAD_CHECKPOINT,
+            f"the seed in the run state: {error}; set env_settings.seed, put back another copy of run_state.pt, or start "
+            "anew with --force",
+        ) from error
 
 
 def write_configuration(loaded: LoadedRun, folder: RunFolder, seed: int) -> None:

@@ -6,8 +6,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Self
 
+from learner.checkpoints.values import count, flag, number
 from learner.curriculum.lessons import Lessons, no_lessons
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.ledger import ROLLBACK, Ledger, LedgerBooks
@@ -40,6 +41,24 @@ class TrainerNews:
     mean_lag: float = 0.0
     log_prob_error_max: float = 0.0
     is_full: bool = False
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Self:
+        """Makes news from what a checkpoint keeps of them.
+
+        Raises:
+            TypeError, ValueError: it is not what was saved.
+        """
+        found = asdict(cls(**state))
+        for key in ("version", "env_steps_trained", "episodes"):
+            count(found, key)
+        number(found, "mean_lag")
+        if found["mean_return"] is not None:
+            number(found, "mean_return")
+        if type(found["log_prob_error_max"]) is not float:  # which may well be infinite
+            number(found, "log_prob_error_max")
+        flag(found, "is_full")
+        return cls(**found)
 
 
 @dataclass(slots=True)
@@ -126,10 +145,10 @@ class Picture:
         """Goes on from `news_states`: until the trainers are there again, the counters are those of the checkpoint.
 
         Raises:
-            TypeError: it is not what was saved.
+            TypeError, ValueError: it is not what was saved.
         """
         for name, state in states.items():
-            self._note(name).news = TrainerNews(**state)
+            self._note(name).news = TrainerNews.from_state(state)
 
     def note_steps(self, *, is_paused: bool = False) -> None:
         """Reads how many steps the actors have taken; call it often and from one thread, for it drives the clocks."""

@@ -20,10 +20,11 @@ from learner.checkpoints.choice import LAST, load_chosen
 from learner.checkpoints.documents import CheckpointFailed, saving
 from learner.checkpoints.schedule import RecoverySchedule
 from learner.checkpoints.store import CheckpointStore, RunState
+from learner.checkpoints.values import reason
 from learner.curriculum.lessons import Lessons, no_lessons
 from learner.exits import ExitCode, UserError
 from learner.ingest.behaviors import BehaviorTable
-from learner.ingest.ledger import Ledger, LedgerError
+from learner.ingest.ledger import Ledger
 from learner.ingest.sessions import SessionTable
 from learner.ingest.snapshot import restore, snapshot
 from learner.lockstep.barrier import Lockstep
@@ -35,7 +36,7 @@ from learner.trainers.base import Trainer
 log = structlog.get_logger(__name__)
 
 _LOG_SECONDS = 60.0
-_NO_SENSE = (AttributeError, DecodeError, KeyError, LedgerError, TypeError, ValueError, WireError)
+_NO_SENSE = (ArithmeticError, AttributeError, DecodeError, LookupError, RuntimeError, TypeError, ValueError, WireError)
 """What a run state can provoke that is a readable file, and was not written by `CheckpointKeeper`."""
 
 
@@ -127,13 +128,21 @@ class CheckpointKeeper:
             self._lessons.load(state.extra.get("lessons", {}))
             if self._lockstep is not None:
                 self._lockstep.load(state.extra.get("lockstep", {}))
+            self._require_trainers(state.trainers)
         except _NO_SENSE as error:
             raise UserError(
                 ExitCode.BAD_CHECKPOINT,
-                f"{self.store.folder.run_state} does not fit together ({type(error).__name__}: {error}); put back "
-                "another copy of it, or start anew with --force",
+                f"{self.store.folder.run_state} does not fit together ({reason(error)}); put back another "
+                "copy of it, or start anew with --force",
             ) from error
         self._trainer_states = state.trainers
+
+    def _require_trainers(self, trainers: Mapping[str, Any]) -> None:
+        """Looks whether all that was trained is there: a trainer without its state would begin again in silence."""
+        for name in self._ledger.behaviors():
+            trained = self._ledger.books(name).trained
+            if trained and name not in trainers:
+                raise ValueError(f"{trained} steps of {name} were trained, and its trainer is missing")
 
     def restore_lessons(self) -> None:
         """Takes the lessons of ``training_status.json``: it may be newer than the run state, or say what a user wrote.

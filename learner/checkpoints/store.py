@@ -27,6 +27,7 @@ from learner.checkpoints.names import safe_name
 from learner.checkpoints.runfolder import RunFolder
 from learner.checkpoints.status import BestEntry, CheckpointEntry, TrainingStatus
 from learner.checkpoints.untrained import PREVIOUS_RUN_STATE, RUN_STATE
+from learner.checkpoints.values import count, reason, shown
 from learner.exits import ExitCode, UserError
 from learner.files import read_regular, write_file
 
@@ -306,9 +307,15 @@ def _export(export: Callable[[Path], object], model: Path) -> None:
 
 def _read_run_state(path: Path) -> RunState:
     document = read_document(path, _RUN_STATE_KIND)
-    generation = document.get("generation")
-    parts = {part: document.get(part) for part in _RUN_STATE_PARTS}
-    missing = [name for name, value in parts.items() if not isinstance(value, dict)]
-    if type(generation) is not int or missing:
-        raise BadCheckpoint(path, f"is incomplete (no {', '.join(missing) or 'generation'})")
-    return RunState(generation, **{name: value for name, value in parts.items() if isinstance(value, dict)})
+    found = {part: document.get(part) for part in _RUN_STATE_PARTS}
+    parts = {name: value for name, value in found.items() if isinstance(value, dict)}
+    missing = [name for name in _RUN_STATE_PARTS if name not in parts]
+    trainers = parts.get("trainers", {})
+    missing += [f"state of the trainer of {shown(name)}" for name in trainers if not isinstance(trainers[name], dict)]
+    if missing:
+        raise BadCheckpoint(path, f"is incomplete (no {', '.join(missing)})")
+    try:
+        generation = count(document, "generation")
+    except (KeyError, ValueError) as error:
+        raise BadCheckpoint(path, f"is incomplete ({reason(error)})") from error
+    return RunState(generation, **parts)

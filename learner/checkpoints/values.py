@@ -14,8 +14,8 @@ from rollcast.limits import MAX_STEPS
 
 MAX_COUNT: Final = MAX_STEPS
 """No count of a run comes near, and float64 holds every whole number up to here."""
-MAX_CLAIMED: Final = 2**64 - 1
-"""The largest count a message holds: what actors claim is kept as it is, and adds up."""
+MAX_CLAIMED: Final = 2**100
+"""What actors claim is kept as it is and adds up over all of them: no state may be refused because one of them lied."""
 _MAX_SHOWN: Final = 60
 _SHOWN_TYPES: Final = (type(None), bool, int, float, str, bytes)
 

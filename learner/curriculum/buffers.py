@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 
+from learner.checkpoints.values import numbers
 from learner.settings.parameters import CompletionCriteria, ParameterSettings
 
 _MAX_EPISODES = 10**6
@@ -73,7 +74,7 @@ class ReturnBuffers:
         Raises:
             TypeError, ValueError: it is not what was saved.
         """
-        for name, values in state.items():
+        for name in state:
             if name in self._buffers:
                 self._buffers[name].clear()
-                self._buffers[name].extend(float(value) for value in values)
+                self._buffers[name].extend(numbers(state, name))

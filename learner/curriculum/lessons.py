@@ -10,6 +10,7 @@ from typing import Any
 from rollcast.enums import ResetMode
 from rollcast.v1 import policy_pb2
 
+from learner.checkpoints.values import count, number
 from learner.curriculum.buffers import ReturnBuffers
 from learner.curriculum.samplers import seeded
 from learner.observe.view import LessonView
@@ -152,16 +153,17 @@ class Lessons:
         """
         if not self._parameters or not state:
             return
-        self.set_numbers({str(name): int(number) for name, number in state["numbers"].items()})
-        self.revision = max(1, int(state["revision"]))
-        self.since_revision = int(state["since_revision"])
+        numbers = state["numbers"]
+        self.set_numbers({str(name): count(numbers, name) for name in numbers})
+        self.revision = max(1, count(state, "revision"))
+        self.since_revision = count(state, "since_revision")
         if self._digest() != state["digest"]:
             self.revision += 1
             self.since_revision = self.revision
             return
         self._buffers.load(state["returns"])
         for name in self._parameters:
-            self._smoothed[name] = float(state["smoothed"].get(name, 0.0))
+            self._smoothed[name] = number({name: 0.0, **state["smoothed"]}, name)
 
     def _look(self) -> None:
         """Looks at all parameters, and begins what is to begin."""

@@ -207,13 +207,15 @@ class BehaviorTable:
         Raises:
             UserError: the run file no longer has one of the behaviors.
             BadSpec: a saved spec is damaged.
-            ValueError: behaviors have been declared already.
+            ValueError: behaviors have been declared already, or one is there twice.
         """
         with self._lock:
             if self._behaviors:
                 raise ValueError("behaviors have been declared already; load the table before the service starts")
             for saved in state["behaviors"]:
                 spec = BehaviorSpec.from_message(spec_pb2.BehaviorSpec.FromString(saved["spec"]))
+                if spec.name in self._by_name:
+                    raise ValueError(f"the behavior {spec.name} is there twice")
                 self._add(spec, self._options.settings_for(spec.name))
             self._restored = len(self._behaviors)
         self.to_trainer.set()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Self
 
+from learner.checkpoints.values import MAX_CLAIMED, count, flag, text
 from learner.ingest.ledger import ROLLBACK, Ledger
 from learner.ingest.session import MAX_LOST_STEPS, ActorCounters, Session
 
@@ -29,6 +30,17 @@ class EndedAccount:
     produced_steps: int = 0
     received_steps: int = 0
     lost_steps: int = 0
+
+    @classmethod
+    def from_state(cls, *values: object) -> Self:
+        """Makes an account from a checkpoint.
+
+        Raises:
+            KeyError, ValueError: it is not what was saved.
+        """
+        state = dict(zip(("behavior", "produced_steps", "received_steps", "lost_steps"), values, strict=True))
+        produced, received = (count(state, key, most=MAX_CLAIMED) for key in ("produced_steps", "received_steps"))
+        return cls(text(state, "behavior"), produced, received, count(state, "lost_steps", most=MAX_LOST_STEPS))
 
 
 @dataclass(slots=True)
@@ -128,12 +140,17 @@ class EndedSessions:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Goes on from a checkpoint."""
-        self._taken_steps = Counter({int(index): int(steps) for index, steps in state["taken_steps"].items()})
+        """Goes on from a checkpoint.
+
+        Raises:
+            AttributeError, KeyError, TypeError, ValueError: it is not what was saved.
+        """
+        taken = state["taken_steps"]
+        self._taken_steps = Counter({int(index): count(taken, index, most=MAX_CLAIMED) for index in taken})
         self._records = {
             str(session_id): EndedSession(
-                {int(index): EndedAccount(*values) for index, values in saved["accounts"].items()},
-                bool(saved["is_unknown"]),
+                {int(index): EndedAccount.from_state(*values) for index, values in saved["accounts"].items()},
+                flag(saved, "is_unknown"),
             )
             for session_id, saved in state["records"].items()
         }

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from learner.checkpoints.values import MAX_CLAIMED, count
 from learner.ingest.session import Account, Session
 
 
@@ -33,9 +34,14 @@ class GivenUp:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> GivenUp:
-        """Makes the counts from a checkpoint."""
+        """Makes the counts from a checkpoint.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is not what was saved.
+        """
         discarded, dropped = (
-            {str(reason): int(steps) for reason, steps in state[kind].items()} for kind in ("discarded", "dropped")
+            {str(reason): count(state[kind], reason, most=MAX_CLAIMED) for reason in state[kind]}
+            for kind in ("discarded", "dropped")
         )
         return cls(Counter(discarded), Counter(dropped))
 

@@ -14,8 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from learner.checkpoints.values import count
+
 RESTART = "restart"
 ROLLBACK = "rollback"
+_MAX_BOOKED = 2**62
+"""Of any count in a checkpoint. What an actor says it has lost adds 2**32 at most, and a message holds up to 2**64."""
 
 
 class LedgerError(ValueError):
@@ -174,21 +178,25 @@ class Ledger:
 
         Raises:
             LedgerError: the saved books do not balance.
+            AttributeError, KeyError, TypeError, ValueError: they are none.
         """
         rows: dict[str, _Row] = {}
         for name, saved in state.items():
             row = _Row(
-                received=int(saved["received"]),
-                trained=int(saved["trained"]),
-                dropped=Counter({str(reason): int(steps) for reason, steps in saved["dropped"].items()}),
-                lost=Counter({str(event): int(steps) for event, steps in saved["lost"].items()}),
-                duplicate=int(saved["duplicate"]),
+                received=count(saved, "received", most=_MAX_BOOKED),
+                trained=count(saved, "trained", most=_MAX_BOOKED),
+                dropped=_by_word(saved["dropped"]),
+                lost=_by_word(saved["lost"]),
+                duplicate=count(saved, "duplicate", most=_MAX_BOOKED),
             )
-            queued = int(saved["queued"])
+            queued = count(saved, "queued", most=_MAX_BOOKED)
             if queued:
                 row.lost[RESTART] += queued
             if row.received != row.trained + row.dropped.total() + row.lost.total():
-                raise LedgerError(f"the books of {name} in the checkpoint do not balance: {dict(saved)}")
+                raise LedgerError(
+                    f"the books of {name} do not balance: received {row.received}, trained {row.trained}, dropped "
+                    f"{row.dropped.total()}, lost {row.lost.total()}, and {queued} of these were queued"
+                )
             rows[str(name)] = row
         with self.lock:
             self._rows = rows
@@ -211,3 +219,7 @@ class Ledger:
             raise LedgerError(f"{steps} steps of {behavior} cannot leave the queue: the books hold {row.queued} there")
         row.queued -= steps
         return row
+
+
+def _by_word(counts: Mapping[Any, Any]) -> Counter[str]:
+    return Counter({str(word): count(counts, word, most=_MAX_BOOKED) for word in counts})

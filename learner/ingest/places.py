@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from itertools import count
+from itertools import count as count_up
 from typing import Any, Final
 
 from rollcast.errors import BadRequest, TooManySessions
+
+from learner.checkpoints.values import count
+from learner.ingest.session import MAX_PLACE
 
 MAX_NAMES: Final = 4096
 """Names remembered; the one not heard of for longest is forgotten first."""
@@ -37,7 +40,9 @@ class Places:
         del actor_name
         taken = {*live, *awaited}
         return (
-            last if last is not None and last not in taken else next(index for index in count() if index not in taken)
+            last
+            if last is not None and last not in taken
+            else next(index for index in count_up() if index not in taken)
         )
 
     def state(self) -> dict[str, int]:
@@ -45,8 +50,12 @@ class Places:
         return dict(self._last)
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Goes on from a checkpoint."""
-        self._last = {str(name): int(place) for name, place in state.items()}
+        """Goes on from a checkpoint.
+
+        Raises:
+            TypeError, ValueError: it is not what was saved.
+        """
+        self._last = {str(name): count(state, name, most=MAX_PLACE) for name in state}
 
 
 class FixedPlaces(Places):

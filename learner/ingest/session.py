@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Self
 
 from rollcast.errors import BadRequest
 from rollcast.limits import MAX_REASONS, MAX_STEPS, REASON_PATTERN
 from rollcast.v1 import session_pb2
 
+from learner.checkpoints.values import MAX_CLAIMED, MAX_COUNT, count, flag, text
 from learner.ingest.credit import MAX_GRANT, Share, step_allowance
 from learner.ingest.times import TimesWindow
 
@@ -18,6 +20,8 @@ MAX_LOST_STEPS = 2**32
 50,000 steps a second needs a whole day without a checkpoint for so many; by default one is written every minute."""
 MAX_REPORTED = 2**64 - 1
 """The largest count a message holds."""
+MAX_PLACE = 2**32 - 1
+"""The largest place in the run that a message holds."""
 MAX_AGENTS = 2**20
 MAX_ERROR_CHARACTERS = 512
 
@@ -196,19 +200,31 @@ class Account:
 
     def state(self) -> dict[str, Any]:
         """Returns the counts as plain values, for a checkpoint."""
-        return {name: getattr(self, name) for name in _SAVED_ACCOUNT_FIELDS} | {"teams": dict(self.teams)}
+        saved = (*_SAVED_ACCOUNT_COUNTS, "behavior", "is_byte_limited")
+        return {name: getattr(self, name) for name in saved} | {"teams": dict(self.teams)}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Self:
-        """Makes an account from a checkpoint."""
+        """Makes an account from a checkpoint.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is not what was saved.
+        """
         values = {"twice_steps": 0} | state  # checkpoints of earlier builds lack it
-        return cls(teams=dict(state["teams"]), **{name: values[name] for name in _SAVED_ACCOUNT_FIELDS})
+        teams = state["teams"]
+        counts: dict[str, Any] = {name: count(values, name, most=MAX_CLAIMED) for name in _SAVED_ACCOUNT_COUNTS}
+        return cls(
+            behavior=text(values, "behavior"),
+            teams={int(team): count(teams, team) for team in teams},
+            is_byte_limited=flag(values, "is_byte_limited"),
+            **counts,
+        )
 
 
-_SAVED_ACCOUNT_FIELDS = (
-    *("behavior", "index", "time_horizon", "max_chunk_bytes", "agents"),
+_SAVED_ACCOUNT_COUNTS = (
+    *("index", "time_horizon", "max_chunk_bytes", "agents"),
     *("produced_steps", "received_steps", "received_bytes", "acked_steps", "discarded_steps", "dropped_steps"),
-    *("given_up_floor", "twice_steps", "granted_steps", "granted_bytes", "is_byte_limited"),
+    *("given_up_floor", "twice_steps", "granted_steps", "granted_bytes"),
 )
 
 
@@ -272,6 +288,33 @@ class Session:
         """Steps taken, all behaviors together."""
         return sum(account.produced_steps for account in self.accounts.values())
 
+    def state(self) -> dict[str, Any]:
+        """Returns what a checkpoint keeps, as plain values."""
+        saved = (*_SAVED_TEXTS, *_SAVED_COUNTS, "is_rolled_back")
+        accounts = [account.state() for account in self.accounts.values()]
+        return {name: getattr(self, name) for name in saved} | {"accounts": accounts}
+
+    @classmethod
+    def from_state(
+        cls, state: Mapping[str, Any], accounts: Iterable[Account], *, lease_until: float, last_seen: float
+    ) -> Self:
+        """Makes a session of a checkpoint, which is awaited, with accounts made of that state.
+
+        Raises:
+            KeyError, ValueError: it is not what was saved.
+        """
+        texts: dict[str, Any] = {name: text(state, name) for name in _SAVED_TEXTS}
+        counts: dict[str, Any] = {name: count(state, name, most=most) for name, most in _SAVED_COUNTS.items()}
+        return cls(
+            **texts,
+            **counts,
+            is_rolled_back=flag(state, "is_rolled_back"),
+            accounts={account.index: account for account in accounts},
+            lease_until=lease_until,
+            last_seen=last_seen,
+            is_awaited=True,
+        )
+
     def note_policies(
         self, policies: Iterable[PolicyState], newest: Callable[[str], int | None], generation: int
     ) -> None:
@@ -296,6 +339,13 @@ class Session:
         self.policy_lag = max(lags, default=None)
 
 
+_SAVED_TEXTS = ("session_id", "actor_name", "instance_id", "replaces")
+_SAVED_COUNTS: Mapping[str, int] = MappingProxyType(
+    {"epoch": MAX_CLAIMED, "actor_index": MAX_PLACE, "generation": MAX_COUNT, "acked_through": MAX_CLAIMED}
+)
+"""With the most that each may be."""
+
+
 def reasons_from(counts: Iterable[session_pb2.ReasonCount]) -> dict[str, int]:
     """Decodes a list of counts by reason.
 
@@ -303,10 +353,10 @@ def reasons_from(counts: Iterable[session_pb2.ReasonCount]) -> dict[str, int]:
         BadRequest: a reason is no word of the books, there are too many, or their sum is out of bounds.
     """
     found: dict[str, int] = {}
-    for count in counts:
-        if REASON_PATTERN.fullmatch(count.reason) is None:
-            raise BadRequest(f"{count.reason[:64]!r} is no reason: use lower-case letters, digits and underscores")
-        found[count.reason] = found.get(count.reason, 0) + count.steps
+    for told in counts:
+        if REASON_PATTERN.fullmatch(told.reason) is None:
+            raise BadRequest(f"{told.reason[:64]!r} is no reason: use lower-case letters, digits and underscores")
+        found[told.reason] = found.get(told.reason, 0) + told.steps
         if len(found) > MAX_REASONS:
             raise BadRequest(f"more than {MAX_REASONS} different reasons in one list")
     if sum(found.values()) > MAX_STEPS:

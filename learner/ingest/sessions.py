@@ -248,11 +248,7 @@ class SessionTable:
         """Returns everything as plain values, for a checkpoint. Take it under `lock`, together with the ledger's."""
         with self.lock:
             return {
-                "sessions": [
-                    {name: getattr(session, name) for name in _SAVED_FIELDS}
-                    | {"accounts": [account.state() for account in session.accounts.values()]}
-                    for session in self._sessions.values()
-                ],
+                "sessions": [session.state() for session in self._sessions.values()],
                 "places": self._places.state(),
                 "ended": self._ended.state(),
                 "given_up": self._given_up.state(self._sessions.values()),
@@ -262,6 +258,9 @@ class SessionTable:
         """Goes on from a checkpoint: its sessions are awaited, and unknown in the books until they come back.
 
         Load the behaviors and the ledger first.
+
+        Raises:
+            AttributeError, KeyError, TypeError, ValueError: it is not what was saved.
         """
         with self.lock:
             now = self.clock()
@@ -270,16 +269,19 @@ class SessionTable:
             self._ended.load(state["ended"])
             self._given_up.load(state.get("given_up", {"ended": {}, "sessions": {}}))
             for saved in state["sessions"]:
-                accounts = [Account.from_state(account) for account in saved["accounts"]]
-                session = Session(
-                    **{name: saved[name] for name in _SAVED_FIELDS},
-                    lease_until=return_by,
-                    last_seen=now,
-                    accounts={account.index: account for account in accounts},
-                    is_awaited=True,
-                )
+                accounts = [self._known(Account.from_state(account)) for account in saved["accounts"]]
+                session = Session.from_state(saved, accounts, lease_until=return_by, last_seen=now)
                 self._sessions[session.session_id] = session
             self._count_unknown()
+
+    def _known(self, account: Account) -> Account:
+        """Returns an account of a checkpoint; it must be of a behavior of the checkpoint."""
+        behavior = self._behaviors.by_index(account.index)
+        if behavior is None or behavior.name != account.behavior:
+            raise ValueError(
+                f"a session has an account of {account.behavior}, index {account.index}, which is no behavior"
+            )
+        return account
 
     def _resumable(self, opening: Opening) -> Session | None:
         """Returns the session that was asked for, if it can go on."""
@@ -391,9 +393,3 @@ class SessionTable:
         for behavior in self._behaviors.all():
             count = sum(behavior.index in session.accounts for session in awaited)
             self._ledger.unknown(behavior.name, count + self._ended.unknown(behavior.name))
-
-
-_SAVED_FIELDS: Final = (
-    *("session_id", "epoch", "actor_name", "instance_id", "actor_index", "generation", "acked_through"),
-    *("replaces", "is_rolled_back"),
-)

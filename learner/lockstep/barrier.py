@@ -21,6 +21,7 @@ import structlog
 from rollcast.enums import HoldReason
 from rollcast.v1 import policy_pb2
 
+from learner.checkpoints.values import count, text
 from learner.curriculum.lessons import Lessons
 from learner.exits import ExitCode, UserError
 from learner.ingest.behaviors import Behavior, BehaviorTable
@@ -136,8 +137,8 @@ class Lockstep:
         if not state:
             self._reason = "the run began without lock-step"
             return
-        self._round, self._checkpoint = int(state["round"]), int(state["checkpoint"])
-        self._reason = str(state["reason"])
+        self._round, self._checkpoint = count(state, "round"), count(state, "checkpoint")
+        self._reason = text(state, "reason")
 
     def spoil(self, reason: str) -> None:
         """Marks the run: another one of the same settings would not come to the same. The first reason is kept."""

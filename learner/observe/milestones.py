@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping
+
+from learner.checkpoints.values import MAX_CLAIMED, count, number
+
+_MAX_SECONDS = 1e11
+"""Of a run, in a checkpoint: three thousand years."""
 
 
 class Milestones:
@@ -104,18 +108,8 @@ class Milestones:
 
 
 def _seconds(state: Mapping[str, object], key: str) -> float | None:
-    value = state.get(key)
-    if value is None:
-        return None
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value < 0:
-        raise ValueError(f"{key} must be a number of seconds, got {value!r}")
-    return float(value)
+    return None if state.get(key) is None else number(state, key, least=0.0, most=_MAX_SECONDS)
 
 
 def _steps(state: Mapping[str, object], key: str) -> int | None:
-    value = state.get(key)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{key} must be a number of steps, got {value!r}")
-    return value
+    return None if state.get(key) is None else count(state, key, most=MAX_CLAIMED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,24 @@ def test_an_incomplete_state_is_refused(folder: RunFolder) -> None:
     state = run_state(1)
     store.save_run_state(RunState(1, state.ledger, [], {}, {}))  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"is incomplete \(no sessions\)"):
+        store.load_run_state()
+
+
+@pytest.mark.parametrize("generation", [-1, 2**64, True, 1.0])
+def test_a_generation_that_no_start_had_is_refused(folder: RunFolder, generation: int) -> None:
+    """Beyond what a message holds no actor could join, and nobody would be told why."""
+    store = CheckpointStore(folder)
+    store.save_run_state(replace(run_state(1), generation=generation))
+    with pytest.raises(UserError, match=f"generation is {generation}, and must be a whole number from 0 to") as caught:
+        store.load_run_state()
+    assert caught.value.exit_code == ExitCode.BAD_CHECKPOINT
+
+
+def test_a_trainer_without_a_state_is_refused(folder: RunFolder) -> None:
+    """It would begin anew, and everything else would go on."""
+    store = CheckpointStore(folder)
+    store.save_run_state(replace(run_state(1), trainers={"Walker": None}))
+    with pytest.raises(UserError, match=r"is incomplete \(no state of the trainer of 'Walker'\)"):
         store.load_run_state()
 
 

@@ -121,7 +121,7 @@ class ConnectionCounts:
         newest_round_trip_seconds: The same of the newest chunk; None before the first.
         reconnects: Breaks of the connection, by reason.
         policies_bad: Policies whose bytes were not what their header says.
-        policies_unusable: Policies that could not be loaded.
+        policies_unusable: Policies that could not be loaded, or could not act on what was seen.
         policies_superseded: Policies that a newer one replaced before they acted.
         policy_fetch_seconds: From a policy's header to the moment at which it can act.
     """

@@ -7,9 +7,10 @@ from rollcast.errors import WireError
 from rollcast.specs import BehaviorSpec
 from rollcast.v1 import session_pb2
 
-from actor_client.connection.behavior import Behavior, BehaviorPort
+from actor_client.connection.behavior import Behavior
 from actor_client.connection.endpoint import Endpoint, call
 from actor_client.connection.hub import Hub
+from actor_client.connection.port import BehaviorPort
 
 
 @dataclass(slots=True, eq=False)

@@ -11,7 +11,6 @@ import structlog
 from rollcast.specs import BehaviorSpec
 from rollcast.v1 import policy_pb2, session_pb2
 
-from actor_client.connection.behavior import BehaviorPort
 from actor_client.connection.books import BooksView
 from actor_client.connection.declarations import Declaration, Declarations
 from actor_client.connection.downlink import LoadPolicy
@@ -19,6 +18,7 @@ from actor_client.connection.endpoint import CLOSE_SECONDS
 from actor_client.connection.hub import Hub
 from actor_client.connection.keeper import Keeper, unexpected
 from actor_client.connection.manner import Manner
+from actor_client.connection.port import BehaviorPort
 from actor_client.connection.session import RunInfo, Session
 from actor_client.counts import RolloutCounts
 from actor_client.exits import ActorError, ExitCode

@@ -9,10 +9,11 @@ from rollcast.errors import PolicyCorrupt, WireError
 from rollcast.policies import PolicyAssembler, PolicyDescription
 from rollcast.v1 import policy_pb2
 
-from actor_client.connection.behavior import Behavior, Pin
+from actor_client.connection.behavior import Behavior
 from actor_client.connection.downlink import LoadPolicy
 from actor_client.connection.endpoint import Endpoint, wire_errors
 from actor_client.connection.hub import Hub
+from actor_client.connection.port import Pin
 from actor_client.connection.verdicts import one_line
 from actor_client.policy.actions import ActingPolicy
 

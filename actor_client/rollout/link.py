@@ -11,7 +11,7 @@ from rollcast.specs import BehaviorSpec
 from rollcast.trajectories import Chunk
 from rollcast.v1 import policy_pb2
 
-from actor_client.policy.actions import ActingPolicy
+from actor_client.policy.actions import ActingPolicy, PolicyUnusable
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,22 @@ class BehaviorLink(Protocol):
         ...
 
     def take_policy(self) -> ActingPolicy | None:
-        """Returns the newest loaded policy that was not taken yet. The one taken last is the acting one."""
+        """Returns the newest loaded policy that was not taken yet. The one taken last is the acting one.
+
+        Raises:
+            PolicyUnusable: The newest one was refused, and no newer one came for so long that waiting is in vain.
+        """
+        ...
+
+    def refuse(self, why: PolicyUnusable) -> ActingPolicy | None:
+        """Tells the learner that the acting policy cannot act on what is seen, and returns what acts instead.
+
+        That is the version before it, if it is still here and of the same generation; it acts as far as the learner
+        takes its steps. None: nothing acts until `take_policy` has a newer one.
+
+        Args:
+            why: What the policy raised.
+        """
         ...
 
     def may_step(self, steps: int) -> bool:

@@ -11,7 +11,7 @@ from actor_client.envs.base import EnvBatch, StepResult
 from actor_client.envs.errors import EnvironmentFailed, EnvironmentFailedTooOften
 from actor_client.envs.seeds import checkpoint_seeds, environment_seeds
 from actor_client.heartbeat import Heartbeat
-from actor_client.policy.actions import ActingPolicy, FloatArray
+from actor_client.policy.actions import ActingPolicy, FloatArray, PolicyUnusable
 from actor_client.policy.memory import began
 from actor_client.policy.noise import Noise
 from actor_client.policy.round_noise import RoundNoise
@@ -89,6 +89,7 @@ class RolloutLoop:
         self._round_noise = RoundNoise(link.run_seed, link.actor_index, agents=batch.num_envs, **sizes)
         self._lockstep = Lockstep(behavior.behavior, behavior.team)
         self._policy: ActingPolicy | None = None
+        self._generation = 0  # of what acted last
         self._counts = counts or RolloutCounts()
         self._heartbeat = heartbeat or Heartbeat()
         self._timer = StepTimer(self._counts)
@@ -128,7 +129,7 @@ class RolloutLoop:
 
         Raises:
             EnvironmentFailedTooOften: The environments failed again and again.
-            PolicyUnusable: A policy failed on what the environments show.
+            PolicyUnusable: A policy failed on what the environments show, and there is no other to go on with.
         """
         try:
             recorder = self._begin()
@@ -170,10 +171,27 @@ class RolloutLoop:
             self._behavior.begin_session()
         policy = self._behavior.take_policy()
         if policy is not None:
-            recorder.swap(policy.generation, policy.version, self._stage.observations, self._stage.masks, policy.memory)
-            if self._policy is not None and self._policy.generation != policy.generation:
-                self._memory = None
-            self._policy = policy
+            self._swap(policy, recorder)
+
+    def _swap(self, policy: ActingPolicy, recorder: Recorder) -> None:
+        """Another policy acts from the next step on."""
+        recorder.swap(policy.generation, policy.version, self._stage.observations, self._stage.masks, policy.memory)
+        if self._generation != policy.generation:
+            self._memory = None
+        self._policy, self._generation = policy, policy.generation
+
+    def _refuse(self, why: PolicyUnusable, recorder: Recorder) -> None:
+        """The policy cannot act on what the environments show: they wait for another one.
+
+        Raises:
+            PolicyUnusable: In lock-step, where no other version may act.
+        """
+        if self._lockstep.is_on:
+            raise why
+        self._policy = None
+        policy = self._behavior.refuse(why)
+        if policy is not None:
+            self._swap(policy, recorder)
 
     def _follow_assignment(self, recorder: Recorder) -> None:
         """Begins what the learner asks for anew, between two steps.
@@ -219,12 +237,17 @@ class RolloutLoop:
 
         Raises:
             EnvironmentFailed: The environments did.
+            PolicyUnusable: A policy failed in an evaluation, or in lock-step.
         """
         policy = self._policy
         if self._examiner is not None:
             self._examine_step(self._examiner, recorder)
         elif policy is not None and self._may_step(policy, recorder):
-            self._step(policy.greedy() if self._duty.deterministic else policy, recorder)
+            try:
+                self._step(policy.greedy() if self._duty.deterministic else policy, recorder)
+            except PolicyUnusable as why:
+                self._refuse(why, recorder)
+                return
             if (number := self._lockstep.stepped()) > 0:
                 recorder.end_round(number, self._stage.observations, self._stage.masks)
         else:

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from rollcast.specs import BehaviorSpec
 
-from actor_client.connection.behavior import BehaviorPort
 from actor_client.connection.link import LearnerLink
+from actor_client.connection.port import BehaviorPort
 from actor_client.demos.players import AgentDemos
-from actor_client.policy.actions import ActingPolicy, Actions, FloatArray
+from actor_client.policy.actions import ActingPolicy, Actions, FloatArray, PolicyUnusable
 from actor_client.rollout.agents.examiner import AgentExaminer
 from actor_client.rollout.agents.recorder import AgentRecorder
 from actor_client.rollout.duty import Duty
@@ -198,6 +198,24 @@ class Acting:
         if self._examiner is not None:
             return not self.rests and self._port.may_act(self.policy)
         return self._port.may_step(self.agents_waiting + in_flight)
+
+    def refuse(self, why: PolicyUnusable) -> None:
+        """The policy cannot act on what agents see: they wait for another one, if it was to learn.
+
+        Args:
+            why: What the policy raised.
+
+        Raises:
+            PolicyUnusable: In an evaluation, which is of that policy.
+        """
+        if self._examiner is not None or self._port is None or self._recorder is None:
+            raise why
+        self.record()
+        self.policy = None
+        policy = self._newest = self._port.refuse(why)
+        if policy is not None:
+            self._recorder.swap(policy.generation, policy.version, policy.memory)
+        self._choose()
 
     def remembered(self, policy: ActingPolicy) -> FloatArray | None:
         """Returns what those who wait remember, float32 [n, m]; None for a policy without memory."""

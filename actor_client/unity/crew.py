@@ -10,7 +10,7 @@ from rollcast.v1 import policy_pb2
 from actor_client.connection.link import LearnerLink
 from actor_client.connection.session import RunInfo
 from actor_client.demos.players import PlayerDemos
-from actor_client.policy.actions import ActingPolicy
+from actor_client.policy.actions import ActingPolicy, PolicyUnusable
 from actor_client.policy.noise import Noise
 from actor_client.rollout.evaluation import evaluation_noise
 from actor_client.unity.acting import Acting
@@ -158,22 +158,28 @@ class Crew:
             The exchanges that are complete by it.
 
         Raises:
-            PolicyUnusable: A policy failed.
+            PolicyUnusable: A policy failed in an evaluation.
         """
         complete: list[Exchange] = []
         for crew in self._ready().values():
             policy = crew[0].policy
-            if policy is not None:
+            if policy is None:
+                continue
+            try:
                 complete += self._act(policy, crew)
+            except PolicyUnusable as why:
+                for acting in crew:
+                    acting.refuse(why)
         return complete
 
     def _act(self, policy: ActingPolicy, crew: Sequence[Acting]) -> list[Exchange]:
         agents = sum(acting.agents_waiting for acting in crew)
-        self._counts.batch_agents.add(agents)
-        self._rollout.env_steps += agents
         if self._rollout.waiting is not None:
             self._rollout.waited(self._clock())
-        return act(policy, crew, self._noise(crew[0]))
+        complete = act(policy, crew, self._noise(crew[0]))
+        self._counts.batch_agents.add(agents)
+        self._rollout.env_steps += agents
+        return complete
 
     def _ready(self) -> dict[int, list[Acting]]:
         """Returns who may act, by their policy."""

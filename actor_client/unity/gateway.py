@@ -110,7 +110,7 @@ class Gateway:
         """Steps until the link stops; then sends what is recorded. Called once.
 
         Raises:
-            PolicyUnusable: A policy failed on what players show.
+            PolicyUnusable: A policy failed on what players show, and there is no other to go on with.
         """
         self._mailbox.ring = self._link.wake
         self._mailbox.serve = self._serve

@@ -16,7 +16,7 @@ from rollcast.trajectories import decode_chunk, encode_chunk, find_data_fault
 from rollcast.v1 import policy_pb2
 
 from actor_client.connection.books import Books
-from actor_client.policy.actions import ActingPolicy, Actions
+from actor_client.policy.actions import ActingPolicy, Actions, PolicyUnusable
 from actor_client.policy.memory import NO_MEMORY, MemoryForm
 from actor_client.policy.noise import Noise
 from actor_client.rollout.link import BehaviorLink, ChunkLimits
@@ -50,6 +50,8 @@ class KeepingLink:
     allowed: Callable[[], bool] = lambda: True
     acts: Callable[[], bool] = lambda: True
     held: dict[int, ActingPolicy] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
+    instead: ActingPolicy | None = None
 
     @property
     def behavior(self) -> str:
@@ -77,6 +79,11 @@ class KeepingLink:
         newest = self.policies[-1]
         self.policies.clear()
         return newest
+
+    def refuse(self, why: PolicyUnusable) -> ActingPolicy | None:
+        """Goes back to what the test says."""
+        self.refused.append(str(why))
+        return self.instead
 
     def may_step(self, steps: int) -> bool:
         """What the test says."""

@@ -11,6 +11,7 @@ import pytest
 from communicator_objects.unity_message_pb2 import RESET, STEP, UnityMessageProto
 from rollcast.v1 import policy_pb2
 
+from actor_client.connection import fallback
 from actor_client.unity.channels.framing import pack
 from tests.actor_client.scripted import ScriptedLearner
 from tests.actor_client.unity.harness import Caller, Served, ball, id_of, serving
@@ -231,8 +232,35 @@ def test_the_learners_absence_holds_the_player_at_most() -> None:
         learner.wait_until(lambda: served.books().acked == 6)
 
 
-def test_a_policy_that_fails_on_what_players_show_ends_the_gateway() -> None:
-    """Whichever thread ran it: the player is told to end, and `run` raises."""
+def test_a_policy_that_fails_on_what_players_show_waits_for_a_newer_one() -> None:
+    """Nobody is answered by it: the version before it goes on, or a player waits; the learner hears which one and why."""
+    with ScriptedLearner() as learner, ExitStack() as stack:
+        learner.report_seconds = 0.05
+        served = stack.enter_context(serving(learner))
+        player = stack.enter_context(served.player())
+        player.begin()
+        coming = player.soon(player.report({"Ball": [ball(0)]}))
+        served.publish(version=0, is_fragile=True)
+        coming.result()
+        coming = player.soon(player.report({"Ball": [ball(0, value=3.0)]}))
+        learner.wait_until(lambda: any("policy Ball version 0" in each.error for each in learner.session.policies))
+        assert not coming.done()
+        served.publish(version=1)
+        assert coming.result().header.status == 200
+        learner.wait_until(lambda: not learner.session.policies[0].error)
+        served.publish(version=2, is_fragile=True)
+        learner.wait_until(lambda: learner.session.policies[0].version == 2)
+        player.step(Ball=[ball(0, value=3.0)])  # by version 1
+        learner.wait_until(lambda: "policy Ball version 2" in learner.session.policies[0].error)
+        assert learner.session.policies[0].version == 1
+        player.step(Ball=[ball(0, done=True)])
+        learner.wait_until(lambda: served.books().acked == 3)
+        assert served.failure is None
+
+
+def test_a_policy_that_fails_and_has_no_successor_ends_the_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a while the player is told to end, and `run` raises."""
+    monkeypatch.setattr(fallback, "PATIENCE_SECONDS", 0.2)
     with ScriptedLearner() as learner, ExitStack() as stack:
         served = stack.enter_context(serving(learner))
         player = stack.enter_context(served.player())
@@ -243,7 +271,8 @@ def test_a_policy_that_fails_on_what_players_show_ends_the_gateway() -> None:
         answer = player.send(player.report({"Ball": [ball(0, value=3.0)]}))
         assert answer.header.status == 400
         learner.wait_until(lambda: served.failure is not None)
-        assert "Ball" in str(served.failure)
+        assert "policy Ball version 0" in str(served.failure)
+        assert "no newer version came" in str(served.failure)
 
 
 def test_side_channels_without_end_cost_their_own_records_only() -> None:

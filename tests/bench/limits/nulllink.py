@@ -6,7 +6,7 @@ from rollcast.specs import BehaviorSpec
 from rollcast.trajectories import Chunk
 
 from actor_client.connection.books import Books
-from actor_client.policy.actions import ActingPolicy
+from actor_client.policy.actions import ActingPolicy, PolicyUnusable
 from actor_client.rollout.link import ChunkLimits
 
 CLOCK_EVERY_CHECKS = 64
@@ -50,6 +50,10 @@ class NullBehavior:
         """Returns a new policy once."""
         policy, self._policy = self._policy, None
         return policy
+
+    def refuse(self, why: PolicyUnusable) -> ActingPolicy | None:
+        """Ends the measurement: its policies act."""
+        raise why
 
     def may_step(self, steps: int) -> bool:
         """Always."""

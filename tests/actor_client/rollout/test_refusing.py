@@ -1,0 +1,130 @@
+"""A policy that cannot act on what environments show never does: another one goes on, or they wait for one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from numpy.typing import NDArray
+from rollcast.specs import BehaviorSpec
+
+from actor_client.envs.scalar import ScalarBatch
+from actor_client.policy.actions import Actions, PolicyUnusable
+from actor_client.policy.memory import MemoryForm
+from actor_client.policy.noise import Noise
+from actor_client.policy.runner import Policy
+from actor_client.rollout.loop import LoopLimits, RolloutLoop
+from tests.actor_client.envs import toys
+from tests.actor_client.policy import models
+from tests.actor_client.rollout.harness import KeepingLink, KeepingSession, RulePolicy, pieces
+
+
+class Failing(RulePolicy):
+    """Acts so many times, and then cannot."""
+
+    left = 0
+
+    def act(
+        self,
+        observations: Sequence[NDArray[Any]],
+        masks: NDArray[np.uint8] | None,
+        noise: Noise,
+        memory: NDArray[np.float32] | None = None,
+    ) -> Actions:
+        """Counts."""
+        if not self.left:
+            raise PolicyUnusable(f"version {self.version} has diverged")
+        self.left -= 1
+        return super().act(observations, masks, noise, memory)
+
+
+def failing(spec: BehaviorSpec, version: int, *, after: int, memory: int = 0) -> Failing:
+    """Such a policy."""
+    policy = Failing(spec, version, memory=MemoryForm(memory, 2 if memory else 0))
+    policy.left = after
+    return policy
+
+
+def loop_of(
+    environment: gymnasium.Env[Any, Any], steps: int, count: int = 1, **options: Any
+) -> tuple[RolloutLoop, KeepingLink, KeepingSession]:
+    """A loop over so many of an environment."""
+    batch = ScalarBatch([environment] * count, "Toy")
+    link, session = KeepingLink(batch.spec, **options), KeepingSession()
+    return RolloutLoop(lambda: batch, batch, session, link, limits=LoopLimits(max_steps=steps)), link, session
+
+
+@pytest.mark.parametrize("memory", [0, 4])
+def test_the_version_before_goes_on(memory: int) -> None:
+    """No step is lost or taken twice: those of the failed version end, and those of the one before follow."""
+    environment = toys.Toy(length=10)
+    form = MemoryForm(memory, 2 if memory else 0)
+    loop, link, _ = loop_of(environment, 6, memory=form, memory_stride=form.stride)
+    link.instead = RulePolicy(link.spec, version=4, memory=form)
+    link.policies.append(failing(link.spec, 5, after=2, memory=memory))
+    assert loop.run().steps == environment.steps == 6
+    assert link.refused == ["version 5 has diverged"]
+    assert [version for piece in pieces(link.chunks) for version in piece.versions] == [5, 5, 4, 4, 4, 4]
+    assert link.books.view().balanced
+
+
+def test_without_another_version_environments_wait_for_a_newer_one() -> None:
+    """Nothing is stepped meanwhile, and the episode goes on where it was."""
+    environment = toys.Toy(length=10)
+    loop, link, session = loop_of(environment, 5)
+    link.policies.append(failing(link.spec, 5, after=2))
+
+    def arrive() -> None:
+        assert environment.steps == 2
+        if session.waits == 3:
+            link.policies.append(RulePolicy(link.spec, version=6))
+
+    session.on_wait = arrive
+    assert loop.run().steps == 5
+    assert [version for piece in pieces(link.chunks) for version in piece.versions] == [5, 5, 6, 6, 6]
+    assert environment.resets == 1
+
+
+class Watching(gymnasium.Env[Any, Any]):
+    """Shows what it is told to, and keeps what it is told to do."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (models.OBSERVED,), np.float32)
+    action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def __init__(self, shows: Callable[[int], float]) -> None:
+        self._shows = shows
+        self.told: list[float] = []
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begins."""
+        return np.zeros(models.OBSERVED, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Takes anything."""
+        self.told += [float(action[0])]
+        return np.full(models.OBSERVED, self._shows(len(self.told)), np.float32), 0.0, False, False, {}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # what numpy says of infinity; see app.run_gym
+@pytest.mark.parametrize("count", [1, 3])
+def test_no_environment_is_ever_told_nan(count: int) -> None:
+    """With a real policy that overflows on what is seen from some step on."""
+    environment = Watching(lambda step: 100.0 if step > 4 * count else 0.1)
+    loop, link, session = loop_of(environment, 100, count)
+    model = models.graph(models.spec(continuous=1))
+    for weight in model.graph.initializer:
+        if weight.name == "mean_weight":
+            weight.CopyFrom(models.tensor("mean_weight", np.full((models.OBSERVED, 1), 3e37, np.float32)))
+    link.policies.append(Policy.load(*models.described(model, link.spec), link.spec))
+
+    def stop() -> None:
+        session.stopping = True
+
+    session.on_wait = stop
+    assert loop.run().steps == len(environment.told) == 5 * count
+    assert np.isfinite(environment.told).all()
+    assert "its output mean is not finite" in link.refused[0]

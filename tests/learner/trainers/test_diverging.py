@@ -19,6 +19,7 @@ from tests.learner.trainers.synthetic import SyntheticActor
 MEMORY: dict[str, Any] = {"memory": {"memory_size": 8, "sequence_length": 8}}
 CONTINUOUS = behavior(continuous=2)
 DISCRETE = behavior(branches=(3,))
+BOTH = [(1, 40, CUT), (2, 40, CUT)]
 
 
 @pytest.mark.parametrize("spec", [CONTINUOUS, DISCRETE], ids=["continuous", "discrete"])
@@ -51,10 +52,7 @@ def _train(bench: Bench, trainer: Trainer) -> None:
     if isinstance(actor, RecurrentActor):
         actor.agents = {1: RememberingAgent(), 2: RememberingAgent()}
     for _ in range(6):
-        if isinstance(actor, RecurrentActor):
-            chunk = actor.play([(1, 40, CUT), (2, 40, CUT)])
-        else:
-            chunk = actor.chunk([40, 40])
+        chunk = actor.play(BOTH) if isinstance(actor, RecurrentActor) else actor.chunk([40, 40])
         assert np.isfinite(chunk.columns["log_prob"]).all()
         bench.put(chunk)
         while trainer.advance():

@@ -141,8 +141,11 @@ class CheckpointKeeper:
         """Looks whether all that was trained is there: a trainer without its state would begin again in silence."""
         for name in self._ledger.behaviors():
             trained = self._ledger.books(name).trained
-            if trained and name not in trainers:
-                raise ValueError(f"{trained} steps of {name} were trained, and its trainer is missing")
+            missing = (
+                "trainer" if name not in trainers else "declaration" if self._behaviors.by_name(name) is None else ""
+            )
+            if trained and missing:
+                raise ValueError(f"{trained} steps of {name} were trained, and its {missing} is missing")
 
     def restore_lessons(self) -> None:
         """Takes the lessons of ``training_status.json``: it may be newer than the run state, or say what a user wrote.

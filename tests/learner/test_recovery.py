@@ -317,17 +317,29 @@ def test_numbers_that_cannot_be_are_refused(tmp_path: Path) -> None:
     assert [message for message in told.values() if "\n" in message] == []
 
 
-def test_what_was_trained_needs_its_trainer(tmp_path: Path) -> None:
+def test_what_was_trained_needs_its_trainer_and_its_declaration(tmp_path: Path) -> None:
     """Without its state it would begin with new weights, under the books of the old ones."""
     with opened(tmp_path) as folder:
         first = Start(folder, 1)
         trainer = first.join()
         first.train(trainer, 1)
         first.keeper.save_run_state({NAME: trainer})
-    state = replace(saved(tmp_path), trainers={})
-    with opened(tmp_path, resume=True) as folder, pytest.raises(UserError, match="its trainer is missing") as caught:
-        Start(folder, 2).keeper.restore(state)
-    assert caught.value.exit_code is ExitCode.BAD_CHECKPOINT
+    state = saved(tmp_path)
+    without: dict[str, RunState] = {
+        "trainer": replace(state, trainers={}),
+        "declaration": replace(
+            state,
+            behaviors_table={"behaviors": []},
+            sessions={"sessions": [], "places": {}, "ended": {"taken_steps": {}, "records": {}}},
+        ),
+    }
+    for part, broken in without.items():
+        with (
+            opened(tmp_path, resume=True) as folder,
+            pytest.raises(UserError, match=f"its {part} is missing") as caught,
+        ):
+            Start(folder, 2).keeper.restore(broken)
+        assert caught.value.exit_code is ExitCode.BAD_CHECKPOINT
 
 
 def test_a_trainer_that_does_not_fit_is_refused(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from tests.gates.training import train
 def arm(**changes: object) -> Arm:
     """Returns a training of a few seconds."""
     settings = ("hyperparameters.buffer_size=512", "hyperparameters.num_epoch=1")
-    known = {"settings": settings, "actors": 1, "envs": 4, "greedy_episodes": 3}
-    return Arm("ppo", SHIPPED / "cartpole.yaml", "CartPole-v1", 1200, **{**known, **changes})  # type: ignore[arg-type]
+    known = {"settings": settings, "env": "CartPole-v1", "actors": 1, "envs": 4, "greedy_episodes": 3}
+    return Arm("ppo", SHIPPED / "cartpole.yaml", budget_steps=1200, **{**known, **changes})  # type: ignore[arg-type]
 
 
 def test_a_gate_is_trained_and_played(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,3 +39,9 @@ def test_a_run_that_cannot_start_is_a_failure_that_says_why(tmp_path: Path) -> N
     """What the learner says is in the message."""
     with pytest.raises(MeasurementFailed, match="unknown key"):
         train(arm(settings=("hyperparameters.no_such_key=1",)), 1, tmp_path / "run")
+
+
+def test_an_actor_that_fails_is_not_waited_for(tmp_path: Path) -> None:
+    """Its learner would wait for another actor until the time is up."""
+    with pytest.raises(MeasurementFailed, match=r"actor 0 ended with exit status 11[^$]*NoSuch-v0"):
+        train(arm(env="NoSuch-v0"), 1, tmp_path / "run")

@@ -3,7 +3,8 @@
 import json
 import shutil
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from tests.gates.greedy import play
 START_SECONDS = 180.0
 """A cold start reads torch from a slow disk."""
 END_SECONDS = 60.0
+_POLL_SECONDS = 0.1
 FIRST_GREEDY_SEED = 10_000
 """Seeds of the deterministic episodes count from here: the same starts for every run, and none that it trained on."""
 
@@ -75,10 +77,23 @@ def train(arm: Arm, seed: int, folder: Path, demonstrations: Path | None = None)
             )
             for number in range(arm.actors)
         ]
-        learner.wait_for_success(START_SECONDS + arm.wall_seconds + END_SECONDS)
+        _wait(learner, actors, START_SECONDS + arm.wall_seconds + END_SECONDS)
         for actor in actors:
             actor.wait_for_success(END_SECONDS)
     return collect(arm, seed, folder)
+
+
+def _wait(learner: Child, actors: Sequence[Child], timeout_seconds: float) -> None:
+    """Waits for the learner's end; an actor that fails is told at once, for its learner would wait for another."""
+    deadline = time.monotonic() + timeout_seconds
+    while learner.is_running():
+        if time.monotonic() > deadline:
+            raise learner.failed(f"did not end within {timeout_seconds:.0f} s")
+        for actor in actors:
+            if not actor.is_running() and learner.is_running():
+                actor.wait_for_success(0.0)
+        time.sleep(_POLL_SECONDS)
+    learner.wait_for_success(0.0)
 
 
 def collect(arm: Arm, seed: int, folder: Path) -> Trained:

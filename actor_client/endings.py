@@ -8,6 +8,7 @@ import structlog
 from rollcast.v1 import session_pb2
 
 from actor_client.connection.link import LearnerLink
+from actor_client.envs.errors import one_line
 from actor_client.exits import ActorError, ExitCode
 from actor_client.logs import LogFormat
 
@@ -23,18 +24,27 @@ def ended(act: Callable[[], None], log_format: LogFormat) -> ExitCode:
     try:
         act()
     except ActorError as error:
-        if error.exit_code is ExitCode.OK:
-            log.info("stopped", reason=error.message)
-        elif log_format == "json":
-            log.error("actor_ended", error=error.message, exit_code=error.exit_code.value)
-        else:
-            with suppress(OSError):  # nobody reads it any more, or the disk is full; the code says it too
-                sys.stderr.write(f"error: {error.message} (exit code {error.exit_code.value})\n")
-        return error.exit_code
+        return _said(error, log_format)
+    except (KeyboardInterrupt, SystemExit) as error:  # not of a signal, which has a handler: of the user's code
+        message = f"the environment ended the program ({one_line(error)}); have it raise another error"
+        return _said(ActorError(ExitCode.ENVIRONMENT_FAILED, message), log_format)
     except Exception:
         log.exception("actor_failed", exit_code=ExitCode.INTERNAL.value)
         return ExitCode.INTERNAL
     return ExitCode.OK
+
+
+def _said(error: ActorError, log_format: LogFormat) -> ExitCode:
+    """Says what ended the actor, and returns its code."""
+    log = structlog.get_logger()
+    if error.exit_code is ExitCode.OK:
+        log.info("stopped", reason=error.message)
+    elif log_format == "json":
+        log.error("actor_ended", error=error.message, exit_code=error.exit_code.value)
+    else:
+        with suppress(OSError):  # nobody reads it any more, or the disk is full; the code says it too
+            sys.stderr.write(f"error: {error.message} (exit code {error.exit_code.value})\n")
+    return error.exit_code
 
 
 @contextmanager

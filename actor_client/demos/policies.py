@@ -4,7 +4,7 @@ import importlib
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from rollcast.specs import BehaviorSpec
@@ -14,6 +14,8 @@ from actor_client.demos.unity_model import ModelPolicy
 from actor_client.envs.base import FloatArray, MaskArray, Observations
 from actor_client.envs.errors import one_line
 from actor_client.exits import ActorError, ExitCode
+
+T = TypeVar("T")
 
 
 class ScriptedPolicy:
@@ -36,10 +38,7 @@ class ScriptedPolicy:
     def __init__(self, make: Callable[[], Callable[..., Any]], spec: BehaviorSpec, agents: int, name: str) -> None:
         self._name = name
         self._spec = spec
-        try:
-            self._functions = [make() for _ in range(agents)]
-        except Exception as error:
-            raise self._failed(one_line(error)) from error
+        self._functions = [self._called(make) for _ in range(agents)]
 
     def act(self, observations: Observations, masks: MaskArray | None) -> Chosen:
         """Calls the function of each environment; see `LocalPolicy.act`."""
@@ -53,21 +52,22 @@ class ScriptedPolicy:
         for agent in agents:
             reset = getattr(self._functions[agent], "reset", None)
             if reset is not None:
-                try:
-                    reset()
-                except Exception as error:
-                    raise self._failed(one_line(error)) from error
+                self._called(reset)
 
     def _one(self, agent: int, observations: Observations, masks: MaskArray | None) -> FloatArray:
         named = {spec.name: values[agent] for spec, values in zip(self._spec.observations, observations, strict=True)}
         seen: Any = named if len(named) > 1 else observations[0][agent]
-        try:
-            answer = self._functions[agent](seen) if masks is None else self._functions[agent](seen, masks[agent])
-            values = np.asarray(answer, np.float32).ravel()
-        except Exception as error:
-            raise self._failed(one_line(error)) from error
+        arguments = (seen,) if masks is None else (seen, masks[agent])
+        values = self._called(lambda: np.asarray(self._functions[agent](*arguments), np.float32).ravel())
         self._check(values)
         return values
+
+    def _called(self, call: Callable[[], T]) -> T:
+        """Calls the user's code, which may raise anything: `sys.exit` is meant for programs, and would end this one."""
+        try:
+            return call()
+        except BaseException as error:  # signals have handlers, and raise nothing
+            raise self._failed(one_line(error)) from error
 
     def _check(self, values: FloatArray) -> None:
         action = self._spec.action
@@ -109,7 +109,7 @@ def load_policy(name: str, spec: BehaviorSpec, agents: int) -> LocalPolicy:
         sys.path.insert(0, here)
     try:
         found: Any = importlib.import_module(module)
-    except Exception as error:
+    except BaseException as error:  # see `ScriptedPolicy`
         raise ActorError(
             ExitCode.USAGE, f"--policy {name}: module {module} cannot be imported: {one_line(error)}"
         ) from error

@@ -1,5 +1,6 @@
 """Environments and policies whose steps can be followed by hand, and broken ones."""
 
+import sys
 from typing import Any
 
 import gymnasium
@@ -72,3 +73,25 @@ class Remembering:
         """Acts."""
         self._calls += 1
         return float(self._calls)
+
+
+def exits(seen: Observation) -> float:
+    """Takes itself for a program."""
+    sys.exit(3)
+
+
+class Interrupts:
+    """Cannot be made."""
+
+    def __init__(self) -> None:
+        raise KeyboardInterrupt
+
+
+class Exiting(Counting):
+    """Ends the program in its second step."""
+
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Once, and no more."""
+        if self._count:
+            sys.exit("its window was closed")
+        return super().step(action)

@@ -90,6 +90,8 @@ def test_an_exported_model(tmp_path: Path, memory: bool) -> None:
     [
         (f"{HERE}:too_many", ExitCode.POLICY_FAILED, "it returned [0.0, 1.0]; 1 finite numbers are needed"),
         (f"{HERE}:falls_over", ExitCode.POLICY_FAILED, "RuntimeError: no idea"),
+        (f"{HERE}:exits", ExitCode.POLICY_FAILED, "exits: SystemExit: 3 (exit code 41)"),
+        (f"{HERE}:Interrupts", ExitCode.POLICY_FAILED, "Interrupts: KeyboardInterrupt"),
         (f"{HERE}:absent", ExitCode.USAGE, "has no callable absent"),
         ("no_such_module:f", ExitCode.USAGE, "module no_such_module cannot be imported"),
         ("nonsense", ExitCode.USAGE, "write module:callable, or the path of an exported model"),
@@ -105,6 +107,13 @@ def test_policies_that_cannot_act(
     assert line in said
     assert "Traceback" not in said
     assert not (tmp_path / "none.demo").exists()
+
+
+def test_an_environment_that_ends_the_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`sys.exit` in a step is a fault of the environment, in one line and with its code."""
+    code = record(tmp_path / "none.demo", "--policy", f"{HERE}:tenth", env=f"{HERE}:Exiting")
+    assert code == ExitCode.ENVIRONMENT_FAILED
+    assert "the environment ended the program (SystemExit: its window was closed)" in capsys.readouterr().err
 
 
 def test_models_that_do_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """What agents of Unity players do, as demonstrations."""
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -137,9 +138,14 @@ class PlayerDemos:
         return AgentDemos(recorder)
 
     def close(self) -> None:
-        """Ends the recording and says what is in each file."""
-        for recorder in self._recorders.values():
-            recorder.close()
+        """Ends the recording and says what is in each file.
+
+        Raises:
+            ActorError: one cannot be written; the others are closed all the same.
+        """
+        with ExitStack() as stack:
+            for recorder in self._recorders.values():
+                stack.callback(recorder.close)
 
     def _one_has_enough(self, reason: str) -> None:
         if all(recorder.is_enough for recorder in self._recorders.values()):

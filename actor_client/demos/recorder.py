@@ -152,11 +152,17 @@ class DemoRecorder:
         Raises:
             ActorError: the file cannot be written.
         """
-        if not self._writer.episodes:
-            for agent, observations in list(self._seen.items()):
-                self.end(agent, observations, interrupted=True)
-        self._seen.clear()
-        self._writer.close()
+        try:
+            if not self._writer.episodes:
+                for agent, observations in list(self._seen.items()):
+                    self.end(agent, observations, interrupted=True)
+        finally:
+            self._seen.clear()
+            self._writer.close()
+            self._say()
+
+    def _say(self) -> None:
+        """Says what is in the file, and removes it if that is nothing."""
         if not self._writer.episodes:
             self._writer.path.unlink(missing_ok=True)
             _log.warning("nothing_recorded", file=str(self._writer.path), unusable_episodes=self.unusable)

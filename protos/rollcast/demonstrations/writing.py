@@ -1,14 +1,17 @@
 """Writes a demonstration file: whole episodes, one after another, so that every reader of the format can use it.
 
 The action of a step stands in the record of its observation, and its reward in the next one, where ML-Agents' reader
-looks for them. The head is brought up to date with each episode: a recorder that is killed leaves what it has finished.
+looks for them. The head is brought up to date with each episode: a recorder that is killed leaves what it has finished,
+and an episode for which the disk has no room is not in the file at all.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 from communicator_objects.agent_pb2 import AgentActionProto, AgentInfoProto
@@ -90,8 +93,14 @@ class DemonstrationWriter:
         self._open: dict[int, _Episode] = {}
         self._open_bytes = 0
         self._records = 0
+        self._end = 0  # of what the file keeps, in bytes
         self._stream = _created(path)
-        self._write(self._head().ljust(BRAIN_POSITION, b"\0") + delimited(_brain(spec, team)))
+        try:
+            self._append(self._head().ljust(BRAIN_POSITION, b"\0") + delimited(_brain(spec, team)))
+        except BadDemonstration:
+            self._stream.close()
+            path.unlink(missing_ok=True)
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -145,19 +154,19 @@ class DemonstrationWriter:
             interrupted: it was ended from outside.
 
         Raises:
-            BadDemonstration: the file cannot be written.
+            BadDemonstration: the file cannot be written; it holds the episodes before, and counts no other.
         """
         episode = self._open.get(agent)
         if episode is None:
             return
         self._add(agent, episode, observations, None, interrupted=interrupted)
         self.drop(agent)
+        self._append(b"".join(episode.records))
         self._records += len(episode.records)
         self.steps += len(episode.records) - 1
         self.episodes += 1
         self.returns.append(episode.total)
-        self._write(b"".join(episode.records))
-        self._write_head()
+        self._write(self._head(), 0)
 
     def drop(self, agent: int) -> None:
         """Forgets an agent's episode."""
@@ -210,25 +219,30 @@ class DemonstrationWriter:
         mean = sum(self.returns) / len(self.returns) if self.returns else 0.0
         return head(self._spec.name, self._records, self.episodes, mean)
 
-    def _write_head(self) -> None:
+    def _append(self, data: bytes) -> None:
+        """Writes behind what the file keeps, or leaves it as it was."""
         try:
-            self._stream.seek(0)
-            self._write(self._head())
-            self._stream.seek(0, 2)
+            self._write(data, self._end)
+        except BadDemonstration:
+            with suppress(OSError):
+                self._stream.truncate(self._end)
+            raise
+        self._end += len(data)
+
+    def _write(self, data: bytes, position: int) -> None:
+        """Writes all of some bytes; a disk that is almost full takes a part."""
+        left = memoryview(data)
+        try:
+            self._stream.seek(position)
+            while left:
+                left = left[self._stream.write(left) :]
         except OSError as error:
             raise _failed(self.path, error) from None
 
-    def _write(self, data: bytes) -> None:
-        try:
-            self._stream.write(data)
-            self._stream.flush()
-        except OSError as error:
-            raise _failed(self.path, error) from None
 
-
-def _created(path: Path) -> BinaryIO:
+def _created(path: Path) -> FileIO:
     try:
-        return path.open("xb")
+        return path.open("xb", buffering=0)  # what a full disk does not take must not wait in a buffer to fail again
     except FileExistsError:
         raise BadDemonstration(path, "exists; choose another name, or remove it") from None
     except OSError as error:

@@ -75,6 +75,36 @@ def test_a_class_is_made_for_each_environment(tmp_path: Path) -> None:
     assert read_demonstration(path, SPEC).rewards.tolist() == [1, 2, 2] * 4  # 3 is more than the space allows
 
 
+FULL = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
+from actor_client.cli import main
+sys.exit(main(sys.argv[2:]))
+"""
+"""The command on a disk with room for so many bytes of a file."""
+
+
+@pytest.mark.parametrize(("room", "episodes"), [(20, 0), (400, 0), (1000, 2), (1200, 2)])
+def test_a_disk_that_is_full(tmp_path: Path, room: int, episodes: int) -> None:
+    """What is said to be recorded is what a reader finds: whole episodes; a file without one is not left behind."""
+    path = tmp_path / "full.demo"
+    flags = f'gym --env {ENV} --env-kwargs {{"steps":10}} --policy {HERE}:tenth --record {path} --record-episodes 9'
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", FULL, str(room), *flags.split()],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == ExitCode.RECORDING_FAILED, done.stderr
+    assert "cannot be written: File too large" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert path.exists() == (episodes > 0)
+    if episodes:
+        assert f" episodes={episodes} " in done.stderr
+        assert read_demonstration(path, SPEC).episodes == episodes
+
+
 @pytest.mark.parametrize("memory", [False, True])
 def test_an_exported_model(tmp_path: Path, memory: bool) -> None:
     """A model's [-1, 1] is mapped onto the bounds, and its memory begins anew with each episode."""

@@ -1,7 +1,7 @@
 """The bytes of a demonstration file: a head of fixed size, then messages behind their lengths.
 
 A file is a stranger's. Each length is compared with what the file still holds, and with a bound, before anything of
-that size is allocated; one record is in memory at a time.
+that size is allocated, and so is the number of messages within a record; one record is in memory at a time.
 """
 
 import os
@@ -16,6 +16,7 @@ from communicator_objects.demonstration_pb2 import AgentInfoActionPairProto, Dem
 from google.protobuf.message import DecodeError, Message
 
 from rollcast.demonstrations.faults import BadDemonstration
+from rollcast.demonstrations.fields import MAX_FIELDS, has_too_many_fields
 from rollcast.limits import MIB
 from rollcast.unity.floats import varint
 
@@ -153,6 +154,10 @@ class DemonstrationFile:
         raise BadDemonstration(self.path, f"{what} begins with no length: the file is damaged", position)
 
     def _parsed(self, kind: type[M], data: bytes, what: str, position: int) -> M:
+        if has_too_many_fields(data, kind):
+            raise BadDemonstration(
+                self.path, f"{what} has more than {MAX_FIELDS} fields: the file is damaged; record again", position
+            )
         try:
             return kind.FromString(data)
         except DecodeError:

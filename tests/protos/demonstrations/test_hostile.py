@@ -10,8 +10,10 @@ from communicator_objects.behavior_pb2 import ActionSpecProto, BrainParametersPr
 from communicator_objects.demonstration_pb2 import AgentInfoActionPairProto, DemonstrationMetaProto
 from communicator_objects.observation_pb2 import PNG, ObservationProto
 from rollcast.demonstrations.faults import BadDemonstration
+from rollcast.demonstrations.fields import MAX_FIELDS
 from rollcast.demonstrations.framing import BRAIN_POSITION, MAX_RECORD_BYTES, delimited
 from rollcast.demonstrations.reading import read_demonstration, read_demonstrations
+from rollcast.demonstrations.writing import Action, DemonstrationWriter
 from rollcast.enums import ImageLayout, ObservationKind
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from rollcast.unity.floats import varint
@@ -172,3 +174,41 @@ def test_nothing_to_read(tmp_path: Path, make: Callable[[Path], object], reason:
     """Missing files, pipes, empty folders and recordings without a step end in one line."""
     make(tmp_path / "none.demo")
     assert reason in refused(tmp_path / "none.demo", BRANCH)
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """A field with a length."""
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def test_a_number_without_end(tmp_path: Path) -> None:
+    """Its bytes are not put together, which would take the longer the more there are."""
+    path = demonstration(tmp_path / "endless.demo", BRANCH, [])
+    path.write_bytes(path.read_bytes() + varint(60_000_000) + b"\x80" * 60_000_000)
+    assert "record 0 cannot be read: the file is damaged" in refused(path, BRANCH)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_empty_messages_without_end(tmp_path: Path, nested: bool) -> None:
+    """A record of a few hundred kilobytes is not made fifty times as large in memory, to say then that it is wrong."""
+    fields = AgentInfoActionPairProto.DESCRIPTOR.fields_by_name
+    agent = fields["agent_info"]
+    seen = agent.message_type.fields_by_name["observations"].number
+    empty = _field(seen, b"")
+    bomb = _field(agent.number, empty) * 70_000 if nested else _field(agent.number, empty * 140_000)
+    path = demonstration(tmp_path / "bomb.demo", BRANCH, [])
+    path.write_bytes(path.read_bytes() + varint(len(bomb)) + bomb)
+    assert f"record 0 has more than {MAX_FIELDS} fields" in refused(path, BRANCH)
+
+
+def test_large_records_with_few_fields_are_read(tmp_path: Path) -> None:
+    """Their numbers are packed, and not counted one by one."""
+    size = MAX_FIELDS + 1
+    spec = BehaviorSpec(
+        "Wide", (ObservationSpec("state", np.dtype(np.float32), (size,)),), ActionSpec(discrete_branches=(2,))
+    )
+    path = tmp_path / "wide.demo"
+    with DemonstrationWriter(path, spec) as writer:
+        writer.step(1, [np.ones(size, np.float32)], Action(discrete=np.array([1], np.int32)), 1.0)
+        writer.end(1, [np.zeros(size, np.float32)], interrupted=False)
+    assert read_demonstration(path, spec).episodes == 1

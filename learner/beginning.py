@@ -12,11 +12,11 @@ import torch
 from rollcast.limits import PROTOCOL_REVISION
 
 from learner.checkpoints.runfolder import RunFolder
-from learner.checkpoints.values import count
 from learner.determinism import make_deterministic
 from learner.exits import ExitCode, UserError
 from learner.observe.metrics import GpuMemory, LearnerMetrics
 from learner.observe.metrics.values import EPISODE_RETURN
+from learner.saved_values import count
 from learner.settings import LoadedRun, RunOptions, effective_document, sources_document, split_address
 from learner.settings.service import ServiceSettings
 

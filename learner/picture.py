@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from learner.checkpoints.values import count, flag, number
 from learner.curriculum.lessons import Lessons, no_lessons
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.ledger import ROLLBACK, Ledger, LedgerBooks
@@ -17,6 +16,7 @@ from learner.observe.history import History
 from learner.observe.milestones import Milestones
 from learner.observe.rates import WindowedRate
 from learner.observe.view import ActorNumbers, BehaviorView, LedgerNumbers, LockstepView, RunState, RunView, Verdict
+from learner.saved_values import count, flag, number
 from learner.settings.service import ServiceSettings
 
 

@@ -20,7 +20,6 @@ from learner.checkpoints.choice import LAST, load_chosen
 from learner.checkpoints.documents import CheckpointFailed, saving
 from learner.checkpoints.schedule import RecoverySchedule
 from learner.checkpoints.store import CheckpointStore, RunState
-from learner.checkpoints.values import reason
 from learner.curriculum.lessons import Lessons, no_lessons
 from learner.exits import ExitCode, UserError
 from learner.ingest.behaviors import BehaviorTable
@@ -31,6 +30,7 @@ from learner.lockstep.barrier import Lockstep
 from learner.observe.metrics import CheckpointMetrics
 from learner.observe.throttle import Throttle
 from learner.picture import Picture
+from learner.saved_values import reason
 from learner.trainers.base import Trainer
 
 log = structlog.get_logger(__name__)

@@ -24,6 +24,7 @@ from learner.device.columns import MEMORY, RingColumn
 from learner.device.replay import ReplayMemory
 from learner.device.replay_values import check_actions, check_values
 from learner.files import atomic_file, open_regular
+from learner.saved_values import reason
 
 FILE_NAME: Final = "last_replay_buffer.npz"
 OTHER_FILE_NAME: Final = "last_replay_buffer.other.npz"
@@ -103,10 +104,7 @@ def read_replay(memory: ReplayMemory, path: Path, *, moment: int | None = None) 
         raise BadReplay(path, f"cannot be read: {error.strerror or error}") from error
     except Exception as error:  # whatever a file that is damaged, or that somebody else made, can provoke
         memory.clear()
-        reason = " ".join(str(error).split())
-        if not isinstance(error, ValueError):
-            reason = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
-        raise BadReplay(path, f"is damaged, or holds no replay memory of this behavior ({reason})") from error
+        raise BadReplay(path, f"is damaged, or holds no replay memory of this behavior ({reason(error)})") from error
 
 
 def _read(memory: ReplayMemory, archive: zipfile.ZipFile, moment: int | None) -> None:

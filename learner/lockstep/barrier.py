@@ -21,7 +21,6 @@ import structlog
 from rollcast.enums import HoldReason
 from rollcast.v1 import policy_pb2
 
-from learner.checkpoints.values import count, text
 from learner.curriculum.lessons import Lessons
 from learner.exits import ExitCode, UserError
 from learner.ingest.behaviors import Behavior, BehaviorTable
@@ -31,6 +30,7 @@ from learner.lockstep.rounds import Player, Round, assigned, check_full, check_r
 from learner.observe.view import LockstepView
 from learner.picture import Picture
 from learner.record import RunRecord
+from learner.saved_values import count, text
 from learner.settings.lockstep import LockstepSettings
 from learner.settings.service import ServiceSettings
 from learner.trainers.base import Trainer

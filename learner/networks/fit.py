@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
+
+from learner.saved_tensors import require_numbers
 
 _MAX_SHOWN = 3
 
@@ -32,18 +33,6 @@ def require_fit(saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:
         raise ValueError(", ".join(found[:_MAX_SHOWN]) + more)
     for name, value in own.items():
         require_numbers(name, saved[name], value.dtype)
-
-
-def require_numbers(name: str, saved: Tensor, dtype: torch.dtype) -> None:
-    """Looks whether a saved tensor holds finite numbers of a type.
-
-    Raises:
-        ValueError: it does not.
-    """
-    if saved.dtype != dtype:  # a float64 may be beyond what a float32 holds
-        raise ValueError(f"{name} is of type {saved.dtype} in the saved state and {dtype} here")
-    if not bool(torch.isfinite(saved).all()):
-        raise ValueError(f"{name} holds numbers that are not finite")
 
 
 def _shape(state: Mapping[str, Any], name: str) -> str:

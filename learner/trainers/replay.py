@@ -12,13 +12,13 @@ from typing import Any, Final
 import structlog
 import torch
 
-from learner.checkpoints.values import count
 from learner.device.replay import ReplayMemory
 from learner.device.replay_file import FILE_NAME, OTHER_FILE_NAME, BadReplay, read_replay, write_replay
 from learner.ingest.behaviors import NOT_TRAINING
 from learner.ingest.queue import Pace, QueuedChunk
 from learner.ingest.replay_size import replay_row_bytes, replay_size
 from learner.observe.metrics import ReplayNumbers
+from learner.saved_values import count
 from learner.settings.hyperparameters import SACHyperparameters
 from learner.trainers.base import RingNumbers
 from learner.trainers.context import TrainerContext

@@ -17,6 +17,8 @@ MAX_COUNT: Final = MAX_STEPS
 MAX_CLAIMED: Final = 2**100
 """What actors claim is kept as it is and adds up over all of them: no state may be refused because one of them lied."""
 _MAX_SHOWN: Final = 60
+_MAX_REASON: Final = 1000
+"""Characters: names and numbers of a file go into messages, and a file may have any."""
 _SHOWN_TYPES: Final = (type(None), bool, int, float, str, bytes)
 
 
@@ -95,11 +97,13 @@ def shown(value: object) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Returns in one line what an error says of a state: torch's own messages have many, a KeyError's is a bare key."""
+    """Returns in one line what an error says of a file: torch's own messages have many, a KeyError's is a bare key."""
     told = " ".join(str(error).split())
     if isinstance(error, KeyError):
-        return f"{shown(error.args[0]) if error.args else 'something'} is missing in it"
-    return told if isinstance(error, ValueError) and told else f"{type(error).__name__}: {told}"
+        told = f"{shown(error.args[0]) if error.args else 'something'} is missing in it"
+    elif not isinstance(error, ValueError) or not told:
+        told = f"{type(error).__name__}: {told}"
+    return told if len(told) <= _MAX_REASON else f"{told[:_MAX_REASON]}..."
 
 
 def _bounds(least: float, most: float) -> str:

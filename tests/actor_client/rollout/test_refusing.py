@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from numpy.typing import NDArray
+from rollcast.enums import Purpose
 from rollcast.specs import BehaviorSpec
+from rollcast.v1 import policy_pb2
 
 from actor_client.envs.scalar import ScalarBatch
 from actor_client.policy.actions import Actions, PolicyUnusable
@@ -21,6 +23,7 @@ from actor_client.rollout.loop import LoopLimits, RolloutLoop
 from tests.actor_client.envs import toys
 from tests.actor_client.policy import models
 from tests.actor_client.rollout.harness import KeepingLink, KeepingSession, RulePolicy, pieces
+from tests.actor_client.rollout.test_lockstep import asked
 
 
 class Failing(RulePolicy):
@@ -87,6 +90,32 @@ def test_without_another_version_environments_wait_for_a_newer_one() -> None:
     assert loop.run().steps == 5
     assert [version for piece in pieces(link.chunks) for version in piece.versions] == [5, 5, 6, 6, 6]
     assert environment.resets == 1
+
+
+def test_in_lock_step_no_other_version_may_act() -> None:
+    """A round is of one version: the actor ends, and the environments are closed."""
+    environment = toys.Toy(length=10)
+    loop, link, session = loop_of(environment, 6)
+    link.instead = RulePolicy(link.spec, version=4)
+    link.policies.append(failing(link.spec, 5, after=2))
+    session.assignment = asked(link.spec, 1, 5)
+    with pytest.raises(PolicyUnusable, match="version 5 has diverged"):
+        loop.run()
+    assert (link.refused, environment.steps, environment.closed) == ([], 2, True)
+
+
+def test_an_evaluation_is_of_one_version() -> None:
+    """Another one would be measured in its name: the actor ends."""
+    environment = toys.Toy(length=10)
+    loop, link, session = loop_of(environment, 6)
+    link.policies.append(failing(link.spec, 5, after=2))
+    asks = policy_pb2.BehaviorAssignment(
+        behavior=link.spec.name, team=1, role=policy_pb2.ASSIGNMENT_ROLE_LEARN, purpose=Purpose.EVALUATE
+    )
+    session.assignment = policy_pb2.Assignment(id=1, behaviors=[asks])
+    with pytest.raises(PolicyUnusable, match="version 5 has diverged"):
+        loop.run()
+    assert (link.refused, environment.steps) == ([], 2)
 
 
 class Watching(gymnasium.Env[Any, Any]):

@@ -20,7 +20,7 @@ def test_the_version_before_goes_on_until_a_newer_one_comes() -> None:
         learner.report_seconds = 0.05
         _go_on(learner)
     assert [(log["reason"], log["action"]) for log in logs if log["event"] == "policy_refused"] == [
-        (str(DIVERGED), "goes on with version 0")
+        (str(DIVERGED), "goes on with version 0, if it still may")
     ]
 
 

@@ -127,7 +127,11 @@ class Behavior:
             self.policy_error = why
             hub.renew_now.set()
         if (left_out := hub.notices.due("policy_refused")) is not None:
-            action = "waits for a newer one" if instead is None else f"goes on with version {instead.version}, if it still may"
+            action = (
+                "waits for a newer one"
+                if instead is None
+                else f"goes on with version {instead.version}, if it still may"
+            )
             structlog.get_logger().warning(
                 "policy_refused", behavior=self.name, reason=why, action=action, left_out=left_out
             )

@@ -1,15 +1,11 @@
-"""What is read from the info dictionaries of environments: numbers of an episode, and action masks."""
+"""What is read from the info dictionaries of environments beside masks: the numbers of an episode."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
 from rollcast import limits
 
-from actor_client.envs.base import MaskArray
-
-ACTION_MASK: Final = "action_mask"
-"""The key that environments of the Gymnasium family use (Taxi, PettingZoo's classics)."""
 MAX_INFOS: Final = 32
 """More numbers of one episode than this are left out: each becomes a column of a chunk."""
 
@@ -65,53 +61,3 @@ def _row(infos: Mapping[str, Any], env: int, num_envs: int, *, nested: bool) -> 
         elif isinstance(values, np.ndarray) and values.shape == (num_envs,):
             row[key] = values[env]
     return row
-
-
-def read_mask(info: Mapping[str, Any], size: int) -> MaskArray | None:
-    """Returns the action mask of one environment, uint8 [size], or None if there is none of that size.
-
-    Args:
-        info: As the environment returned it; a mask of several branches may be a tuple of arrays.
-        size: Sum of the sizes of all branches.
-    """
-    mask = info.get(ACTION_MASK)
-    if isinstance(mask, tuple | list) and mask and isinstance(mask[0], np.ndarray):
-        mask = np.concatenate([np.ravel(part) for part in mask])
-    if not isinstance(mask, np.ndarray) or mask.size != size:
-        return None
-    allowed: MaskArray = (np.ravel(mask) != 0).astype(np.uint8)
-    return allowed
-
-
-def check_masks(masks: MaskArray, branches: Sequence[int]) -> None:
-    """Checks that each agent has a choice in each branch.
-
-    Args:
-        masks: uint8 [B, sum of branches].
-        branches: Sizes.
-
-    Raises:
-        ValueError: A branch has none.
-    """
-    allowed = _any_allowed(masks, branches)
-    if not allowed.all():
-        row, branch = np.argwhere(allowed == 0)[0].tolist()
-        raise ValueError(f"the action mask of row {row} allows no choice of branch {branch}; it must allow one")
-
-
-def open_stuck_branches(masks: MaskArray, branches: Sequence[int]) -> MaskArray:
-    """Returns masks in which a branch without any choice allows all of them: after an end there may be none.
-
-    Nobody acts on such a mask, and the contract wants a choice in each branch.
-
-    Args:
-        masks: uint8 [B, sum of branches].
-        branches: Sizes.
-    """
-    stuck = np.repeat(_any_allowed(masks, branches) == 0, branches, axis=1)
-    return np.where(stuck, np.uint8(1), masks)
-
-
-def _any_allowed(masks: MaskArray, branches: Sequence[int]) -> MaskArray:
-    """Returns whether each branch of each row has a choice, uint8 [B, b]."""
-    return np.maximum.reduceat(masks, np.cumsum((0, *branches[:-1])), axis=1)

@@ -11,7 +11,8 @@ from rollcast.specs import BehaviorSpec
 from actor_client.envs.actions import ActionPlan, plan_actions
 from actor_client.envs.base import FloatArray, IntArray, MaskArray, Observations, StepResult
 from actor_client.envs.errors import RESET_VALUES, STEP_VALUES, EnvironmentFailed, count_fault, info_fault
-from actor_client.envs.infos import check_masks, episode_numbers, open_stuck_branches, read_mask
+from actor_client.envs.infos import episode_numbers
+from actor_client.envs.masks import ACTION_MASK, LATE_MASK, check_masks, open_stuck_branches, read_mask
 from actor_client.envs.observations import ObservationPlan
 
 _log = structlog.get_logger(__name__)
@@ -51,9 +52,11 @@ class ScalarBatch:
         observations, infos = [observation for observation, _ in begun], [info for _, info in begun]
         try:
             self._warn_outside_space(observations[0])
-            masked = self.spec.action.mask_size > 0 and read_mask(infos[0], self.spec.action.mask_size) is not None
+            masked = bool(self.spec.action.discrete_branches) and any(map(_has_mask, infos))
             self.action_masks = self._masks(infos) if masked else None
             return self._observations.encode(observations)
+        except EnvironmentFailed:
+            raise
         except Exception as error:
             raise EnvironmentFailed(None, error) from error
 
@@ -89,7 +92,7 @@ class ScalarBatch:
             # Encoded before the reset, because an environment may return one array again and again.
             final_observations = self._observations.encode([observations[index] for index in ended])
             final_infos = [infos[index] for index in ended]
-            final_masks = None if self.action_masks is None else self._last_masks(final_infos)
+            final_masks = None if self.action_masks is None else self._last_masks(ended, final_infos)
             final_numbers = [episode_numbers(info) for info in final_infos]
             for index in ended:
                 observations[index], infos[index] = self._begin(index, None)
@@ -132,21 +135,29 @@ class ScalarBatch:
     def _renew_masks(self, infos: Sequence[Mapping[str, Any]]) -> None:
         if self.action_masks is not None:
             self.action_masks = self._masks(infos)
+        elif self.spec.action.discrete_branches:
+            for index, info in enumerate(infos):
+                if info and _has_mask(info):
+                    raise EnvironmentFailed(index, LATE_MASK)
 
     def _masks(self, infos: Sequence[Mapping[str, Any]]) -> MaskArray:
         """Returns masks to act on, [E, sum of branches]; each branch has an allowed choice."""
-        masks = self._stack_masks(infos)
+        masks = self._stack_masks(range(self.num_envs), infos)
         check_masks(masks, self.spec.action.discrete_branches)
         return masks
 
-    def _last_masks(self, infos: Sequence[Mapping[str, Any]]) -> MaskArray:
-        return open_stuck_branches(self._stack_masks(infos), self.spec.action.discrete_branches)
+    def _last_masks(self, ended: Sequence[int], infos: Sequence[Mapping[str, Any]]) -> MaskArray:
+        return open_stuck_branches(self._stack_masks(ended, infos), self.spec.action.discrete_branches)
 
-    def _stack_masks(self, infos: Sequence[Mapping[str, Any]]) -> MaskArray:
-        size = self.spec.action.mask_size
-        everything = np.ones(size, np.uint8)
-        found = [read_mask(info, size) for info in infos]
-        return np.stack([everything if mask is None else mask for mask in found])
+    def _stack_masks(self, indices: Sequence[int], infos: Sequence[Mapping[str, Any]]) -> MaskArray:
+        return np.stack([self._mask(index, info) for index, info in zip(indices, infos, strict=True)])
+
+    def _mask(self, index: int, info: Mapping[str, Any]) -> MaskArray:
+        try:
+            mask = read_mask(info, self.spec.action.discrete_branches)
+        except ValueError as error:
+            raise EnvironmentFailed(index, str(error)) from error
+        return np.ones(self.spec.action.mask_size, np.uint8) if mask is None else mask
 
     def _warn_outside_space(self, observation: Any) -> None:
         if not self._environments[0].observation_space.contains(observation):
@@ -155,3 +166,7 @@ class ScalarBatch:
                 space=str(self._environments[0].observation_space)[:200],
                 consequence="values are converted to the space's type as they are",
             )
+
+
+def _has_mask(info: Mapping[str, Any]) -> bool:
+    return info.get(ACTION_MASK) is not None

@@ -12,7 +12,8 @@ from rollcast.specs import BehaviorSpec
 from actor_client.envs.actions import ActionPlan, plan_actions
 from actor_client.envs.base import FloatArray, IntArray, MaskArray, Observations, StepResult
 from actor_client.envs.errors import RESET_VALUES, STEP_VALUES, EnvironmentFailed, count_fault, info_fault
-from actor_client.envs.infos import ACTION_MASK, check_masks, open_stuck_branches, vector_episode_numbers
+from actor_client.envs.infos import vector_episode_numbers
+from actor_client.envs.masks import LATE_MASK, check_masks, open_stuck_branches, read_vector_masks
 from actor_client.envs.observations import ObservationPlan
 
 _log = structlog.get_logger(__name__)
@@ -149,12 +150,7 @@ class VectorBatch:
         return self._observations.encode([finals[env] for env in ended])
 
     def _read_masks(self, infos: Mapping[str, Any]) -> MaskArray | None:
-        size = self.spec.action.mask_size
-        masks = infos.get(ACTION_MASK) if infos and size else None
-        if not isinstance(masks, np.ndarray) or masks.dtype == object or masks.size != self.num_envs * size:
-            return None
-        allowed: MaskArray = (masks.reshape(self.num_envs, size) != 0).astype(np.uint8)
-        return allowed
+        return read_vector_masks(infos, self.num_envs, self.spec.action.discrete_branches)
 
     def _masks_or_ones(self, infos: Mapping[str, Any]) -> MaskArray:
         masks = self._read_masks(infos)
@@ -170,6 +166,8 @@ class VectorBatch:
     def _renew_masks(self, infos: Mapping[str, Any]) -> None:
         if self.action_masks is not None:
             self.action_masks = self._masks(infos)
+        elif self._read_masks(infos) is not None:
+            raise ValueError(LATE_MASK)
 
 
 def _seeds_each(environment: Any) -> bool:

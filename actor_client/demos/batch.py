@@ -122,8 +122,10 @@ def recorded(
             recorders.append(DemoRecorder(path, spec, episodes=episodes, on_enough=on_enough))
         return RecordedBatch(batch, recorders[0])
 
+    failed = True
     try:
         yield wrap
+        failed = False
     finally:
         for recorder in recorders:
-            recorder.close()
+            recorder.close(failed=failed)

@@ -143,11 +143,14 @@ class DemoRecorder:
         for agent in [*self._seen, *self._left_out]:
             self.drop(agent)
 
-    def close(self) -> None:
+    def close(self, *, failed: bool = False) -> None:
         """Ends the recording and says what is in it.
 
         Episodes that have not ended are left out, unless none has ended at all: then they end where they are. A file
         without an episode is removed.
+
+        Args:
+            failed: an error ends it, which will be told: where nothing was seen there is nothing to add.
 
         Raises:
             ActorError: the file cannot be written.
@@ -159,13 +162,14 @@ class DemoRecorder:
         finally:
             self._seen.clear()
             self._writer.close()
-            self._say()
+            self._say(failed=failed)
 
-    def _say(self) -> None:
+    def _say(self, *, failed: bool) -> None:
         """Says what is in the file, and removes it if that is nothing."""
         if not self._writer.episodes:
             self._writer.path.unlink(missing_ok=True)
-            _log.warning("nothing_recorded", file=str(self._writer.path), unusable_episodes=self.unusable)
+            if self.unusable or not failed:
+                _log.warning("nothing_recorded", file=str(self._writer.path), unusable_episodes=self.unusable)
             return
         returns = self._writer.returns
         _log.info(

@@ -131,4 +131,5 @@ def _flags(values: NDArray[Any], branches: Sequence[int]) -> MaskArray:
             f"info[{ACTION_MASK!r}] has {found} entries; the action space has {sizes and sizes + ' = '}{needed} choices, "
             f"each needs one"
         )
-    return (values != 0).astype(np.uint8)
+    allowed: MaskArray = (values != 0).astype(np.uint8)
+    return allowed

@@ -54,6 +54,11 @@ def too_many(seen: Observation) -> list[float]:
     return [0.0, 1.0]
 
 
+def no_arguments() -> float:
+    """Takes nothing of what it is called with."""
+    return 0.0
+
+
 def falls_over(seen: Observation) -> float:
     """A fault of the user's."""
     raise RuntimeError("no idea\nat all")

@@ -120,6 +120,7 @@ def test_an_exported_model(tmp_path: Path, memory: bool) -> None:
     [
         (f"{HERE}:too_many", ExitCode.POLICY_FAILED, "it returned [0.0, 1.0]; 1 finite numbers are needed"),
         (f"{HERE}:falls_over", ExitCode.POLICY_FAILED, "RuntimeError: no idea"),
+        (f"{HERE}:no_arguments", ExitCode.POLICY_FAILED, "no_arguments() takes 0 positional arguments but 1 was given"),
         (f"{HERE}:exits", ExitCode.POLICY_FAILED, "exits: SystemExit: 3 (exit code 41)"),
         (f"{HERE}:Interrupts", ExitCode.POLICY_FAILED, "Interrupts: KeyboardInterrupt"),
         (f"{HERE}:absent", ExitCode.USAGE, "has no callable absent"),
@@ -136,6 +137,7 @@ def test_policies_that_cannot_act(
     said = capsys.readouterr().err
     assert line in said
     assert "Traceback" not in said
+    assert "nothing_recorded" not in said  # the error says why
     assert not (tmp_path / "none.demo").exists()
 
 

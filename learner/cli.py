@@ -157,7 +157,9 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
 
 def _add_check_config(parser: argparse.ArgumentParser) -> None:
     _add_settings_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="print the settings alone, as JSON")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print the settings alone, as JSON")
+    form.add_argument("--explain", action="store_true", help="print beside each value what it means")
     parser.add_argument("--can-start", action="store_true", help="fail as serve would, for settings and run folder")
     parser.set_defaults(run=_check_config)
 
@@ -175,7 +177,7 @@ def _add_operator_command(parser: argparse.ArgumentParser, function: Callable[[a
     parser.set_defaults(run=function)
 
 
-_NOT_SETTINGS = frozenset({"can_start", "command", "json", "run", "run_file", "set_items", "version"})
+_NOT_SETTINGS = frozenset({"can_start", "command", "explain", "json", "run", "run_file", "set_items", "version"})
 _RESUME_WORDS = frozenset({"auto", "true", "false"})
 
 
@@ -244,14 +246,15 @@ def _serve(parsed: argparse.Namespace) -> int:
 
 def _check_config(parsed: argparse.Namespace) -> int:
     with _learner_extra("check-config"):
-        from learner.preflight import check_start
+        from learner.preflight import check_start, missing_parts
         from learner.settings import load_run_options
         from learner.settings.check import check_config
 
     given = {"cli": _flags(parsed), "set_items": parsed.set_items, "environ": dict(os.environ)}
     if parsed.can_start:
         check_start(load_run_options(parsed.run_file, **given))
-    return check_config(parsed.run_file, output=sys.stdout, errors=sys.stderr, as_json=parsed.json, **given)
+    shown = {"as_json": parsed.json, "explain": parsed.explain, "missing": missing_parts}
+    return check_config(parsed.run_file, output=sys.stdout, errors=sys.stderr, **shown, **given)
 
 
 def _operator(parsed: argparse.Namespace) -> Operator:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
+from learner import plugins
 from learner.checkpoints.names import LAST
 from learner.checkpoints.runfolder import check_run_folder
 from learner.exits import ExitCode, UserError
 from learner.settings import LoadedRun, unsupported
 from learner.settings.run import RunOptions
+from learner.settings.service import OWN_STATS_WRITERS
 
 
 def check_supported(loaded: LoadedRun) -> None:
-    """Looks whether the settings ask for what is not built yet, or for demonstrations that are not there.
+    """Looks whether the settings ask for what is not built yet, or for demonstrations or code that are not there.
+
+    Code of the user's is imported, and not called.
 
     Raises:
         UserError: they do; ``details`` names all of it.
@@ -31,6 +36,13 @@ def check_supported(loaded: LoadedRun) -> None:
     missing = list(_missing_demonstrations(loaded.options))
     if missing:
         raise UserError(ExitCode.RUN_FILE, "the run file names demonstrations that are not there", missing)
+    for error in _missing_code(loaded.options):
+        raise error
+
+
+def missing_parts(options: RunOptions) -> list[str]:
+    """Returns one line for each demonstration, statistics writer and callback that the settings name and is not there."""
+    return [*_missing_demonstrations(options), *(error.message for error in _missing_code(options))]
 
 
 def _missing_demonstrations(options: RunOptions) -> Iterator[str]:
@@ -46,6 +58,28 @@ def _missing_demonstrations(options: RunOptions) -> Iterator[str]:
         for key, block in named.items():
             if block is not None and not Path(block.demo_path).exists():
                 yield f"{path}.{key}.demo_path: {block.demo_path} does not exist; name a .demo file, or a folder of them"
+
+
+def _missing_code(options: RunOptions) -> Iterator[UserError]:
+    """Yields an error for each writer and callback that cannot be imported; acting alone needs neither."""
+    if options.checkpoint_settings.inference:
+        return
+    service = options.rollcast
+    # What their groups of entry points are called, too.
+    named = {"rollcast.stats_writers": service.stats_writers, "rollcast.callbacks": service.callbacks}
+    for setting, names in named.items():
+        own = dict.fromkeys(OWN_STATS_WRITERS if setting == "rollcast.stats_writers" else (), print)
+        for name in dict.fromkeys(names):
+            try:
+                plugins.find(setting, name, setting, own)
+            except UserError as error:
+                yield error
+    if "wandb" in service.stats_writers and find_spec("wandb") is None:
+        yield UserError(
+            ExitCode.MISSING_EXTRA,
+            "rollcast.stats_writers names wandb, but the module 'wandb' is not installed; in the checkout: pip install "
+            "'.[wandb]'",
+        )
 
 
 def check_start(loaded: LoadedRun) -> None:

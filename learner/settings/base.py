@@ -51,6 +51,11 @@ class SettingsModel(BaseModel):
         return None
 
     @classmethod
+    def known_keys(cls) -> frozenset[str]:
+        """Returns the keys that may be written here; a block to which packages add has theirs too."""
+        return frozenset(cls.model_fields)
+
+    @classmethod
     def annotation_for(cls, key: str, raw: Mapping[str, Value]) -> object:
         """Returns the type of a field, which in some blocks depends on its neighbours in ``raw``."""
         del raw

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import TextIO
 
 from learner.exits import ExitCode
-from learner.settings.base import Path, Tree, Value
+from learner.settings.base import Path, SettingsModel, Tree, Value
 from learner.settings.load import LoadedRun, load_run_options
 from learner.settings.lockstep import explanation
 from learner.settings.resolved import effective_document
+from learner.settings.run import RunOptions
 from learner.settings.unsupported import unsupported
 
 _INDENT = "  "
@@ -23,14 +24,16 @@ def check_config(
     output: TextIO,
     errors: TextIO,
     as_json: bool = False,
+    explain: bool = False,
+    missing: Callable[[RunOptions], Sequence[str]] = lambda _: (),
     cli: Mapping[str, object] | None = None,
     set_items: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
 ) -> ExitCode:
-    """Writes the resolved settings to ``output``: a tree with sources, or the bare tree as JSON.
+    """Writes the resolved settings to ``output``: a tree with sources and, if ``explain``, meanings, or the bare tree as JSON.
 
-    Warnings, what lock-step means, and what is not built yet, so that a run with these settings would be refused, go to
-    ``errors``.
+    Warnings, what lock-step means, and what is not built yet or, by ``missing``, not there, so that a run with these settings
+    would be refused, go to ``errors``.
 
     Returns:
         OK: the settings can be read.
@@ -39,35 +42,57 @@ def check_config(
         UserError: the settings cannot be read; ``details`` has every problem if there are several.
     """
     loaded = load_run_options(path, cli=cli, set_items=set_items, environ=environ)
-    missing = unsupported(loaded.options)
+    refused = [*unsupported(loaded.options), *missing(loaded.options)]
     if as_json:
         json.dump(effective_document(loaded), output, indent=2)
         output.write("\n")
     else:
-        output.write(render_tree(loaded))
+        output.write(render_tree(loaded, explain=explain))
     errors.writelines(f"warning: {line}\n" for line in loaded.warnings)
     errors.writelines(f"note: {line}\n" for line in explanation(loaded.options))
-    errors.writelines(f"serve would refuse: {line}\n" for line in missing)
+    errors.writelines(f"serve would refuse: {line}\n" for line in refused)
     return ExitCode.OK
 
 
-def render_tree(loaded: LoadedRun) -> str:
-    """Returns the settings as an indented tree; beside each value stands its source."""
-    rows = list(_rows(effective_document(loaded), loaded.sources, ()))
+def render_tree(loaded: LoadedRun, *, explain: bool = False) -> str:
+    """Returns the settings as an indented tree; beside each value stands its source and, if asked for, its meaning."""
+    notes = _meanings(loaded) if explain else loaded.sources
+    rows = list(_rows(effective_document(loaded), notes, ()))
     width = min(max((len(text) for text, _ in rows), default=0), 72)
-    lines = [f"{text:<{width}}  # {source}" if source else text for text, source in rows]
+    lines = [f"{text:<{width}}  # {note}" if note else text for text, note in rows]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _rows(tree: Tree, sources: Mapping[str, str], path: Path) -> Iterator[tuple[str, str]]:
+def _meanings(loaded: LoadedRun) -> dict[str, str]:
+    """Returns the source and the meaning of each value, and the meaning of each block, by dotted paths."""
+    notes = dict(loaded.sources)
+    for path, meaning in _described(loaded.options, ()):
+        place = ".".join(path)
+        notes[place] = f"{notes[place]}; {meaning}" if place in notes else meaning
+    return notes
+
+
+def _described(block: object, path: Path) -> Iterator[tuple[Path, str]]:
+    """Yields what the fields below a block are for."""
+    if isinstance(block, Mapping):
+        for key, item in block.items():
+            yield from _described(item, (*path, str(key)))
+    elif isinstance(block, SettingsModel):
+        for key, field in type(block).model_fields.items():
+            if field.description:
+                yield (*path, key), field.description
+            yield from _described(getattr(block, key), (*path, key))
+
+
+def _rows(tree: Tree, notes: Mapping[str, str], path: Path) -> Iterator[tuple[str, str]]:
     for key, value in tree.items():
         here = (*path, key)
         margin = _INDENT * len(path)
         if isinstance(value, dict) and value:
-            yield f"{margin}{key}:", ""
-            yield from _rows(value, sources, here)
+            yield f"{margin}{key}:", notes.get(".".join(here), "")
+            yield from _rows(value, notes, here)
         else:
-            yield f"{margin}{key}: {_shown(value)}", sources.get(".".join(here), "")
+            yield f"{margin}{key}: {_shown(value)}", notes.get(".".join(here), "")
 
 
 def _shown(value: Value) -> str:

@@ -58,14 +58,23 @@ class EnvironmentSettings(SettingsModel):
 class EngineSettings(SettingsModel):
     """Settings of the Unity engine."""
 
-    width: PositiveWhole = Field(default=84, le=MAX_NUMBER)
-    height: PositiveWhole = Field(default=84, le=MAX_NUMBER)
-    quality_level: Whole = Field(default=5, ge=-MAX_NUMBER, le=MAX_NUMBER)
-    time_scale: PositiveReal = Field(default=20.0, le=MAX_TIME_SCALE)
-    target_frame_rate: Whole = Field(default=-1, ge=-MAX_NUMBER, le=MAX_NUMBER)
-    capture_frame_rate: Whole = Field(default=60, ge=-MAX_NUMBER, le=MAX_NUMBER)
-    no_graphics: bool = False
-    no_graphics_monitor: bool = False
+    width: PositiveWhole = Field(default=84, le=MAX_NUMBER, description="width of the player's window, in pixels")
+    height: PositiveWhole = Field(default=84, le=MAX_NUMBER, description="height of the player's window, in pixels")
+    quality_level: Whole = Field(default=5, ge=-MAX_NUMBER, le=MAX_NUMBER, description="Unity's quality level")
+    time_scale: PositiveReal = Field(
+        default=20.0, le=MAX_TIME_SCALE, description="how much faster than the clock the game runs"
+    )
+    target_frame_rate: Whole = Field(
+        default=-1, ge=-MAX_NUMBER, le=MAX_NUMBER, description="frames drawn a second; -1 for the fastest"
+    )
+    capture_frame_rate: Whole = Field(
+        default=60,
+        ge=-MAX_NUMBER,
+        le=MAX_NUMBER,
+        description="frames a second of game time, whatever the clock says: steps are equally long",
+    )
+    no_graphics: bool = Field(default=False, description="players draw nothing")
+    no_graphics_monitor: bool = Field(default=False, description="players draw nothing but the first one")
 
 
 class CheckpointSettings(SettingsModel):

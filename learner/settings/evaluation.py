@@ -17,7 +17,9 @@ class EvaluationSettings(SettingsModel):
     interval_steps: PositiveWhole | None = Field(
         default=None, le=MAX_INTERVAL_STEPS, description="trainer steps between evaluations; null makes none"
     )
-    episodes: PositiveWhole = Field(default=10, le=MAX_EPISODES, description="episodes of one, of each behavior")
+    episodes: PositiveWhole = Field(
+        default=10, le=MAX_EPISODES, description="episodes of one evaluation, of each behavior"
+    )
     deterministic: bool = Field(default=True, description="the mode of the distribution acts, not a draw")
     actors: PositiveWhole = Field(
         default=1, le=MAX_EPISODES, description="actors that play, in equal shares; the others train on"

@@ -20,6 +20,7 @@ from learner.settings.base import (
     invalid_as_told,
 )
 from learner.settings.extensions import TRAINERS, built, declared, settings_model
+from learner.settings.problems import did_you_mean
 
 MAX_EPSILON = 1e6
 """Wider than any ratio, and 1 + epsilon is still a number of single precision."""
@@ -39,7 +40,9 @@ class HyperparameterSettings(SettingsModel):
     @classmethod
     def hint_for(cls, key: str) -> str | None:
         """Names the trainers that have a hyperparameter which this one lacks."""
-        owners = [name for name, model in HYPERPARAMETERS.items() if key in model.model_fields]
+        owners = [
+            name for name, model in HYPERPARAMETERS.items() if name in BUILT_TRAINERS and key in model.model_fields
+        ]
         named = " and ".join(part for part in (", ".join(owners[:-1]), *owners[-1:]) if part)
         return f"it is a hyperparameter of {named}" if owners else None
 
@@ -224,6 +227,10 @@ HYPERPARAMETERS: Mapping[str, type[HyperparameterSettings]] = MappingProxyType(
 """Hyperparameter model of each trainer type that a run file may name; which can be trained, `unsupported` says."""
 
 
+BUILT_TRAINERS = frozenset({"appo", "impala", "ppo", "sac"})
+"""Trainer types of ours that can be trained; the others of the run file can be read."""
+
+
 def hyperparameters_of(trainer_type: str) -> type[HyperparameterSettings] | None:
     """Returns the model of a trainer type, ours or an installed package's; None if there is no such trainer.
 
@@ -251,5 +258,5 @@ def build_hyperparameters(trainer_type: str, value: object) -> HyperparameterSet
 
 def unknown_trainer_message(trainer_type: str) -> str:
     """Says which trainer types there are, for a name that is not one of them."""
-    known = ", ".join(sorted({*HYPERPARAMETERS, *declared(TRAINERS)}))
-    return f"there is no trainer {trainer_type!r}; trainers that exist: {known}"
+    known = sorted({*BUILT_TRAINERS, *declared(TRAINERS)})
+    return f"there is no trainer {trainer_type!r}{did_you_mean(trainer_type, known)}; trainers that exist: {', '.join(known)}"

@@ -79,7 +79,7 @@ def _suggestion(block: type[SettingsModel], raw: Tree, key: str) -> str:
     hint = block.hint_for(key)
     if hint is not None:
         return f"; {hint}"
-    near = did_you_mean(key, block.model_fields)
+    near = did_you_mean(key, sorted(block.known_keys()))
     if near:
         return near
     place = _place_below(block, raw, key)
@@ -87,4 +87,4 @@ def _suggestion(block: type[SettingsModel], raw: Tree, key: str) -> str:
         return f"; it belongs under {place}"
     if len(block.model_fields) > _MAX_LISTED_KEYS:
         return ""
-    return f"; known keys: {', '.join(block.model_fields)}"
+    return f"; known keys: {', '.join([*block.model_fields, *sorted(block.known_keys() - set(block.model_fields))])}"

@@ -33,7 +33,7 @@ class LockstepSettings(SettingsModel):
     quota_steps: PositiveWhole | None = Field(
         default=None,
         le=MAX_QUOTA_STEPS,
-        description="steps each agent takes in a round, which is one update; null passes buffer_size just so (sac: time_horizon)",
+        description="steps each agent takes in a round, which is one update; null takes just enough to pass buffer_size (sac: time_horizon)",
     )
     checkpoint_updates: PositiveWhole = Field(
         default=50,

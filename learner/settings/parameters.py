@@ -41,14 +41,14 @@ class SamplerParameters(SettingsModel):
 class ConstantParameters(SamplerParameters):
     """Always the same value."""
 
-    value: Real = 0.0
+    value: Real = Field(default=0.0, description="the value")
 
 
 class UniformParameters(SamplerParameters):
     """Uniform between two bounds."""
 
-    min_value: Real = 0.0
-    max_value: Real = 1.0
+    min_value: Real = Field(default=0.0, description="least value; at most max_value")
+    max_value: Real = Field(default=1.0, description="largest value")
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -60,14 +60,16 @@ class UniformParameters(SamplerParameters):
 class GaussianParameters(SamplerParameters):
     """A normal distribution."""
 
-    mean: Real = 1.0
-    st_dev: Real = 1.0
+    mean: Real = Field(default=1.0, description="mean")
+    st_dev: Real = Field(default=1.0, description="standard deviation")
 
 
 class MultiRangeUniformParameters(SamplerParameters):
     """Uniform over several intervals."""
 
-    intervals: tuple[tuple[Real, Real], ...] = ((0.0, 1.0),)
+    intervals: tuple[tuple[Real, Real], ...] = Field(
+        default=((0.0, 1.0),), description="pairs of a least and a largest value"
+    )
 
     @field_validator("intervals", mode="before")
     @classmethod
@@ -102,8 +104,10 @@ SAMPLERS: Mapping[str, type[SamplerParameters]] = MappingProxyType(
 class Sampler(LenientSettings):
     """What an environment parameter is drawn from; as in ML-Agents, a number or true and false will do."""
 
-    sampler_type: Literal["uniform", "gaussian", "multirangeuniform", "constant"]
-    sampler_parameters: SerializeAsAny[SamplerParameters]
+    sampler_type: Literal["uniform", "gaussian", "multirangeuniform", "constant"] = Field(
+        description="how the value is drawn at each reset"
+    )
+    sampler_parameters: SerializeAsAny[SamplerParameters] = Field(description="what the sampler needs, see below")
 
     @classmethod
     def annotation_for(cls, key: str, raw: Mapping[str, Value]) -> object:
@@ -136,11 +140,16 @@ class CompletionCriteria(SettingsModel):
     """When a lesson is learned."""
 
     behavior: str = Field(description="behavior name, without a team")
-    measure: Literal["reward", "progress"] = "reward"
-    min_lesson_length: NonNegativeWhole = Field(default=0, description="episodes in the reward buffer")
-    signal_smoothing: bool = True
-    threshold: Real = 0.0
-    require_reset: bool = False
+    measure: Literal["reward", "progress"] = Field(
+        default="reward",
+        description="reward: mean return of the newest episodes; progress: its steps, as a share of max_steps",
+    )
+    min_lesson_length: NonNegativeWhole = Field(default=0, description="episodes before the lesson can end")
+    signal_smoothing: bool = Field(
+        default=True, description="a quarter of the last measured value is kept in the next one"
+    )
+    threshold: Real = Field(default=0.0, description="the lesson ends once the measure is above this")
+    require_reset: bool = Field(default=False, description="environments are reset when the next lesson begins")
 
     @model_validator(mode="after")
     def _progress_is_a_fraction(self) -> Self:
@@ -152,15 +161,17 @@ class CompletionCriteria(SettingsModel):
 class Lesson(SettingsModel):
     """One lesson of a curriculum."""
 
-    name: str
-    value: Sampler
-    completion_criteria: CompletionCriteria | None = None
+    name: str = Field(description="name of the lesson, for logs and statistics")
+    value: Sampler = Field(description="a number or a sampler")
+    completion_criteria: CompletionCriteria | None = Field(
+        default=None, description="when the next lesson begins; every lesson but the last needs it"
+    )
 
 
 class ParameterSettings(SettingsModel):
     """One environment parameter: its lessons, in order."""
 
-    curriculum: tuple[Lesson, ...]
+    curriculum: tuple[Lesson, ...] = Field(description="lessons, in order")
 
     @classmethod
     def model_for(cls, raw: Mapping[str, Value]) -> type[SettingsModel]:

@@ -28,7 +28,7 @@ from learner.settings.base import (
     Value,
     invalid_as_told,
 )
-from learner.settings.extensions import REWARD_SIGNALS, built, settings_model
+from learner.settings.extensions import REWARD_SIGNALS, built, declared, settings_model
 from learner.settings.network import MAX_WIDTH, NetworkSettings
 
 
@@ -42,7 +42,7 @@ class RewardSignalSettings(SettingsModel):
 class ExtrinsicSettings(RewardSignalSettings):
     """The environment's own reward; it has a network in ML-Agents' files too, which nothing uses."""
 
-    network_settings: NetworkSettings = Field(default_factory=NetworkSettings)
+    network_settings: NetworkSettings = Field(default_factory=NetworkSettings, description="unused")
 
 
 def _network_of_encoding_size(values: dict[str, object]) -> NetworkSettings:
@@ -54,13 +54,15 @@ def _network_of_encoding_size(values: dict[str, object]) -> NetworkSettings:
 class LearnedSignalSettings(RewardSignalSettings):
     """What the signals with a network of their own have."""
 
-    learning_rate: NonNegativeReal = 3e-4
+    learning_rate: NonNegativeReal = Field(default=3e-4, description="step size of the signal's Adam")
     encoding_size: PositiveWhole | None = Field(
         default=None,
         le=MAX_WIDTH,
         description="deprecated: hidden_units of the signal's network, if network_settings is absent",
     )
-    network_settings: NetworkSettings = Field(default_factory=_network_of_encoding_size)
+    network_settings: NetworkSettings = Field(
+        default_factory=_network_of_encoding_size, description="the network of the signal"
+    )
 
 
 class CuriositySettings(LearnedSignalSettings):
@@ -70,15 +72,15 @@ class CuriositySettings(LearnedSignalSettings):
 class RNDSettings(LearnedSignalSettings):
     """Random network distillation (Burda et al. 2018, arXiv:1810.12894)."""
 
-    learning_rate: NonNegativeReal = 1e-4
+    learning_rate: NonNegativeReal = Field(default=1e-4, description="step size of the signal's Adam")
 
 
 class GAILSettings(LearnedSignalSettings):
     """Generative adversarial imitation (Ho and Ermon 2016, arXiv:1606.03476)."""
 
     demo_path: str = Field(description="demonstration file or folder")
-    use_actions: bool = False
-    use_vail: bool = False
+    use_actions: bool = Field(default=False, description="judge actions too, not observations alone")
+    use_vail: bool = Field(default=False, description="judge by a few noisy numbers of what was seen")
 
 
 def _named(name: str) -> Callable[[Any, ValidatorFunctionWrapHandler], RewardSignalSettings]:
@@ -100,15 +102,20 @@ class RewardSignals(SettingsModel):
     Those of installed packages are fields of a model that `model_for` makes.
     """
 
-    extrinsic: ExtrinsicSettings | None = None
-    curiosity: CuriositySettings | None = None
-    rnd: RNDSettings | None = None
-    gail: GAILSettings | None = None
+    extrinsic: ExtrinsicSettings | None = Field(default=None, description="the environment's own reward")
+    curiosity: CuriositySettings | None = Field(default=None, description="what its model did not foresee")
+    rnd: RNDSettings | None = Field(default=None, description="what is new to its network")
+    gail: GAILSettings | None = Field(default=None, description="what looks like demonstrations")
 
     def active(self) -> Mapping[str, RewardSignalSettings]:
         """Returns the signals in use by name, in the order extrinsic, curiosity, rnd, gail, then those of packages."""
         signals = {name: getattr(self, name) for name in type(self).model_fields}
         return {name: signal for name, signal in signals.items() if signal is not None}
+
+    @classmethod
+    def known_keys(cls) -> frozenset[str]:
+        """Returns the names of our signals, and of those that installed packages declare."""
+        return frozenset(cls.model_fields) | declared(REWARD_SIGNALS)
 
     @classmethod
     def model_for(cls, raw: Mapping[str, Value]) -> type[RewardSignals]:

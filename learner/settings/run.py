@@ -26,13 +26,21 @@ class RunOptions(SettingsModel):
         default=None, description="settings of behaviors that are not listed"
     )
     behaviors: dict[str, TrainerSettings] = Field(default_factory=dict, description="settings of each behavior")
-    env_settings: EnvironmentSettings = Field(default_factory=EnvironmentSettings)
-    engine_settings: EngineSettings = Field(default_factory=EngineSettings)
-    environment_parameters: dict[str, ParameterSettings] | None = None
-    checkpoint_settings: CheckpointSettings = Field(default_factory=CheckpointSettings)
-    torch_settings: TorchSettings = Field(default_factory=TorchSettings)
+    env_settings: EnvironmentSettings = Field(
+        default_factory=EnvironmentSettings, description="which environments gateways start, and how"
+    )
+    engine_settings: EngineSettings = Field(default_factory=EngineSettings, description="settings of the Unity engine")
+    environment_parameters: dict[str, ParameterSettings] | None = Field(
+        default=None, description="parameters of the environment: constants, samplers, lessons"
+    )
+    checkpoint_settings: CheckpointSettings = Field(
+        default_factory=CheckpointSettings, description="where the run is kept, and what it starts from"
+    )
+    torch_settings: TorchSettings = Field(default_factory=TorchSettings, description="settings of torch")
     debug: bool = Field(default=False, description="log at debug level")
-    rollcast: ServiceSettings = Field(default_factory=ServiceSettings)
+    rollcast: ServiceSettings = Field(
+        default_factory=ServiceSettings, description="addresses, limits and pace of the learner"
+    )
 
     @field_validator("behaviors")
     @classmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import Literal, Self
+from typing import Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 from rollcast.limits import MAX_CHUNK_BYTES, TARGET_CHUNK_BYTES
@@ -33,6 +33,8 @@ MAX_SESSIONS = 10**6
 MAX_STEPS = 2**31 - 1
 MAX_BYTES = 2**50
 MAX_EPISODES = 10**6
+OWN_STATS_WRITERS: Final = ("tensorboard", "csv", "wandb")
+"""Names of statistics writers that come with Rollcast."""
 DEFAULT_HTTP_ADDRESS = "127.0.0.1:9464"
 
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from learner.settings.hyperparameters import HYPERPARAMETERS
+from learner.settings.hyperparameters import BUILT_TRAINERS, HYPERPARAMETERS
 from learner.settings.parameters import MAX_FLOAT32, ParameterSettings
 from learner.settings.run import RunOptions
 from learner.settings.trainer import TrainerSettings
-
-BUILT_TRAINERS = frozenset({"appo", "impala", "ppo", "sac"})
-"""Trainer types that can be trained; the others of the run file can be read."""
 
 RECURRENT_TRAINERS = frozenset({"appo", "impala", "ppo", "sac"})
 """Those whose policies may have a memory."""

@@ -9,10 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from learner.app import serve
 from learner.cli import main
-from learner.exits import ExitCode
+from learner.exits import ExitCode, UserError
 from learner.mlagents_flags import add_mlagents_flags
+from learner.settings import load_run_options
 from learner.settings.flags import FLAGS
+from learner.settings.service import OWN_STATS_WRITERS
+from learner.writers import _OWN
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -112,6 +116,53 @@ def test_demonstrations_that_are_not_there(run_file: Path, capsys: pytest.Captur
     assert f"behaviors.Ball.{setting}.demo_path: {demonstrations} does not exist" in capsys.readouterr().err
     demonstrations.touch()
     assert _check(run_file) == ExitCode.OK
+
+
+@pytest.mark.parametrize(
+    ("block", "said"),
+    [
+        ("stats_writers: [csv, tensorbord]", "rollcast.stats_writers names 'tensorbord', which nothing installed here"),
+        (
+            "callbacks: ['nosuchmod:x']",
+            "rollcast.callbacks names 'nosuchmod:x' (nosuchmod:x), which cannot be imported",
+        ),
+    ],
+)
+def test_code_that_is_not_there(run_file: Path, capsys: pytest.CaptureFixture[str], block: str, said: str) -> None:
+    """check-config tells of it; --can-start and `serve` refuse it, and no run folder is made."""
+    run_file.write_text(f"{run_file.read_text()}rollcast: {{{block}}}\n")
+    assert main(["check-config", str(run_file)]) == ExitCode.OK
+    assert f"serve would refuse: {said}" in capsys.readouterr().err
+    assert _check(run_file) == ExitCode.RUN_FILE
+    assert said in capsys.readouterr().err
+    with pytest.raises(UserError) as caught:
+        serve(load_run_options(run_file, cli={"results_dir": str(run_file.parent / "results")}))
+    assert (caught.value.exit_code, said in caught.value.message) == (ExitCode.RUN_FILE, True)
+    assert list(run_file.parent.iterdir()) == [run_file]
+    assert _check(run_file, "--inference") == ExitCode.OK  # which has neither
+
+
+def test_demonstrations_are_told_of_without_can_start(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The settings are shown, and beside them that a start would be refused."""
+    run_file.write_text("behaviors: {Ball: {trainer_type: ppo, behavioral_cloning: {demo_path: no.demo}}}\n")
+    assert main(["check-config", str(run_file)]) == ExitCode.OK
+    said = "serve would refuse: behaviors.Ball.behavioral_cloning.demo_path: no.demo does not exist"
+    assert said in capsys.readouterr().err
+
+
+def test_wandb_that_is_not_installed(
+    run_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exit code of a start."""
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    run_file.write_text(f"{run_file.read_text()}rollcast: {{stats_writers: [wandb]}}\n")
+    assert _check(run_file) == ExitCode.MISSING_EXTRA
+    assert "pip install '.[wandb]'" in capsys.readouterr().err
+
+
+def test_our_writers_are_known() -> None:
+    """The names that are looked for before a start are those that can be made."""
+    assert set(OWN_STATS_WRITERS) == set(_OWN)
 
 
 def test_it_needs_no_torch(run_file: Path) -> None:

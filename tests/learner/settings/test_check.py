@@ -24,6 +24,22 @@ def test_the_tree_shows_each_value_with_its_source(write_run: WriteRun) -> None:
     assert errors.getvalue() == ""
 
 
+def test_explained_values_have_their_meaning(write_run: WriteRun) -> None:
+    """Beside the source, for every value and block; those of the trainer and of a signal are those of its own class."""
+    output = io.StringIO()
+    path = write_run(
+        "behaviors: {A: {trainer_type: sac, reward_signals: {rnd: {}}}}\nenvironment_parameters: {mass: 3}\n"
+    )
+    check_config(path, output=output, errors=io.StringIO(), explain=True)
+    lines = [" ".join(line.split()) for line in output.getvalue().splitlines()]
+    assert "buffer_size: 50000 # default; steps the replay memory holds" in lines
+    assert "rnd: # what is new to its network" in lines
+    assert any(line.endswith("# yaml; lessons, in order") for line in lines)
+    free = {"behaviors", "environment_parameters"}  # whose keys are names that the user gives
+    assert [line for line in lines if " # " not in line and line.partition(":")[0] not in {"A", "mass", *free}] == []
+    assert [line for line in lines if line.endswith(("# default", "# yaml", "# derived"))] == []
+
+
 def test_json_is_the_resolved_tree_and_nothing_else(write_run: WriteRun) -> None:
     """The output can be piped; warnings go beside it."""
     output, errors = io.StringIO(), io.StringIO()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from learner.exits import UserError
 from learner.settings.load import load_run_options
+from tests.learner.installed import install
 
 from .conftest import WriteRun
 
@@ -86,8 +89,20 @@ def test_the_text_false_is_false(write_run: WriteRun, written: str, expected: bo
     assert warnings == len(loaded.warnings)
 
 
+def test_names_of_packages_are_suggested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_run: WriteRun) -> None:
+    """A mistyped trainer or signal of an installed package is told as one of our own would be."""
+    points = {"rollcast.reward_signals": {"brightness": "x:y"}, "rollcast.trainers": {"cautious": "x:y"}}
+    monkeypatch.syspath_prepend(str(install(tmp_path / "site", "suggested_of_a_test", "", points)))
+    with pytest.raises(UserError, match=r"unknown key 'brightnes'; did you mean 'brightness'\?"):
+        load_run_options(write_run(BEHAVIOR + "    reward_signals: {brightnes: {}}\n"))
+    with pytest.raises(UserError, match=r"known keys: extrinsic, curiosity, rnd, gail, brightness$"):
+        load_run_options(write_run(BEHAVIOR + "    reward_signals: {pride: {}}\n"))
+    with pytest.raises(UserError, match=r"'cautios'; did you mean 'cautious'\?; trainers that exist: appo, cautious, "):
+        load_run_options(write_run("behaviors: {Ball: {trainer_type: cautios}}\n"))
+
+
 def test_an_unknown_trainer_is_one_error_whatever_its_hyperparameters(write_run: WriteRun) -> None:
     """A run file for a trainer that does not exist says that, and nothing about its keys."""
     text = "behaviors: {Ball: {trainer_type: dqn, hyperparameters: {tau: 0.005}}}\n"
-    with pytest.raises(UserError, match=r"no trainer 'dqn'; trainers that exist: appo, impala, poca, ppo, sac$"):
+    with pytest.raises(UserError, match=r"no trainer 'dqn'; trainers that exist: appo, impala, ppo, sac$"):
         load_run_options(write_run(text))

@@ -25,7 +25,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "a place for anchors": ("x: &x {max_steps: 5}\nbehaviors: {A: *x}\n", "1: x: unknown key 'x'; known keys: default_settings, behaviors, env_settings, engine_settings, environment_parameters, checkpoint_settings, torch_settings, debug, rollcast"),
     "mistyped": (PPO + "    hyperparameters: {lamda: 1.0}\n", "4: behaviors.A.hyperparameters.lamda: unknown key 'lamda'; did you mean 'lambd'?"),
     "another trainer's": (PPO + "    hyperparameters: {tau: 0.1}\n", "4: behaviors.A.hyperparameters.tau: unknown key 'tau'; it is a hyperparameter of sac"),
-    "two other trainers'": ("behaviors: {A: {trainer_type: sac, hyperparameters: {beta: 1}}}\n", "1: behaviors.A.hyperparameters.beta: unknown key 'beta'; it is a hyperparameter of ppo, appo, impala and poca"),
+    "two other trainers'": ("behaviors: {A: {trainer_type: sac, hyperparameters: {beta: 1}}}\n", "1: behaviors.A.hyperparameters.beta: unknown key 'beta'; it is a hyperparameter of ppo, appo and impala"),
     "shared_critic of poca": ("behaviors: {A: {trainer_type: poca, hyperparameters: {shared_critic: true}}}\n", "1: behaviors.A.hyperparameters.shared_critic: unknown key 'shared_critic'; it is a hyperparameter of ppo, appo and impala"),
     "the documents' reward_signal_num_update": ("behaviors: {A: {trainer_type: sac, hyperparameters: {reward_signal_num_update: 2}}}\n", "1: behaviors.A.hyperparameters.reward_signal_num_update: unknown key 'reward_signal_num_update'; did you mean 'reward_signal_steps_per_update'?"),
     "the documents' behavior_cloning": (PPO + "    behavior_cloning: {demo_path: d}\n", "4: behaviors.A.behavior_cloning: unknown key 'behavior_cloning'; did you mean 'behavioral_cloning'?"),
@@ -41,7 +41,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "a key beside a curriculum": (MASS % "{curriculum: [{name: a, value: 1}], seed: 3}", "4: environment_parameters.m.seed: unknown key 'seed'; known keys: curriculum"),
     # trainer types and merging
     "traces longer than V-trace bears": ("behaviors: {A: {trainer_type: appo, hyperparameters: {c_bar: 2}}}\n", "1: behaviors.A.hyperparameters: c_bar is 2, more than rho_bar 1: V-trace converges with c_bar of at most rho_bar; lower the one or raise the other"),
-    "unknown trainer": ("behaviors: {A: {trainer_type: dqn}}\n", "1: behaviors.A.trainer_type: there is no trainer 'dqn'; trainers that exist: appo, impala, poca, ppo, sac"),
+    "unknown trainer": ("behaviors: {A: {trainer_type: dqn}}\n", "1: behaviors.A.trainer_type: there is no trainer 'dqn'; trainers that exist: appo, impala, ppo, sac"),
     "hyperparameters of no trainer": ("behaviors: {A: {hyperparameters: {beta: 1}}}\n", "1: behaviors.A.hyperparameters: is given without a trainer_type; write trainer_type: ppo beside it"),
     "default hyperparameters of no trainer": ("default_settings: {hyperparameters: {beta: 1}}\n", "1: default_settings.hyperparameters: is given without a trainer_type; write trainer_type: ppo beside it"),
     "sac over ppo": ("default_settings: {trainer_type: ppo}\nbehaviors: {A: {trainer_type: sac}}\n", "2: behaviors.A.trainer_type: is 'sac', but default_settings is of 'ppo' and hands down hyperparameters it does not have (beta, num_epoch, beta_schedule, ratio, epsilon, lambd, epsilon_schedule, shared_critic): give both the same trainer_type"),

@@ -83,7 +83,7 @@ def test_an_empty_memory_turns_it_on() -> None:
     [
         ({"network_settings": {"memory": {"memory_size": 127}}}, "must be an even number"),
         ({"network_settings": {"memory": {}}, "hyperparameters": {"batch_size": 32}}, "sequence_length is 64"),
-        ({"trainer_type": "dqn"}, "there is no trainer 'dqn'; trainers that exist: appo, impala, poca, ppo, sac"),
+        ({"trainer_type": "dqn"}, "there is no trainer 'dqn'; trainers that exist: appo, impala, ppo, sac"),
         ({"hyperparameters": {"batch_size": 0}}, "greater than or equal to 1"),
         ({"hyperparameters": {"learning_rate_schedule": "cosine"}}, "'linear' or 'constant'"),
         ({"hyperparameters": {"lambd": 1.5}}, "less than or equal to 1"),

@@ -55,8 +55,16 @@ def range_in_words(schema: dict[str, Any]) -> str:
         inner = [part for part in schema["anyOf"] if part != {"type": "null"}]
         told = ", or ".join(range_in_words(part) for part in inner)
         return told if len(inner) == len(schema["anyOf"]) else f"{told}, or null"
-    if "enum" in schema:
-        return ", ".join(map(str, schema["enum"]))
+    if schema.get("type") == "array":
+        return "list of " + (
+            "pairs of numbers"
+            if "prefixItems" in schema["items"]
+            else "numbers"
+            if schema["items"].get("type") == "number"
+            else "text"
+        )
+    if "enum" in schema or "const" in schema:
+        return ", ".join(map(str, schema.get("enum", [schema.get("const")])))
     if schema.get("type") == "boolean":
         return "true, false"
     if schema.get("type") not in {"integer", "number"}:
@@ -66,10 +74,10 @@ def range_in_words(schema: dict[str, Any]) -> str:
     low, above = schema.get("minimum", schema.get("ge")), schema.get("exclusiveMinimum", schema.get("gt"))
     high = schema.get("maximum", schema.get("le"))
     if low is not None and high is not None:
-        words.append(f"{low:g} to {_exactly(high)}")
+        words.append(f"{_exactly(low)} to {_exactly(high)}")
     elif low is not None:
         words.append(f"from {low:g}")
-    if above is not None:
+    elif above is not None:
         words.append(f"above {above:g}")
         if high is not None:
             words.append(f"at most {_exactly(high)}")

@@ -21,6 +21,7 @@ from learner.checkpoints.runfolder import RunFolder, open_run_folder
 from learner.ending import write_ending
 from learner.exits import ExitCode, UserError
 from learner.inference import serve_inference
+from learner.lockstep.resuming import is_over
 from learner.observe import logs
 from learner.observe.address import BoundAddresses, remove_addresses
 from learner.observe.display import Display, open_display
@@ -68,6 +69,8 @@ def serve(loaded: LoadedRun) -> int:
     with opened as folder, log_file.opened(folder.path):
         if checkpoints.inference:
             return serve_inference(loaded, folder)
+        if is_over(options, folder):
+            return ExitCode.OK
         return asyncio.run(Learner(loaded, folder).run())
 
 

@@ -175,7 +175,7 @@ def evaluate(wish: Wish, *, json_file: str | None) -> int:
     service = wish.loaded.options.rollcast
     logs.configure(service.log_format, "info")
     require_free(service.address, "--address")
-    results, is_complete = asyncio.run(_evaluate(wish))
+    results, is_complete, named = asyncio.run(_evaluate(wish))
     document = {
         "run": str(wish.folder),
         "checkpoint": wish.checkpoint,
@@ -188,18 +188,24 @@ def evaluate(wish: Wish, *, json_file: str | None) -> int:
     if json_file == "-":
         sys.stdout.write(f"{text}\n")
     else:
-        sys.stdout.write(f"{table(results)}\n")
+        sys.stdout.write(f"{table(results, named)}\n")
         if json_file is not None:
             _write(Path(json_file), text)
     return ExitCode.OK if is_complete else ExitCode.EVALUATION_CUT_SHORT
 
 
-def table(results: Sequence[EvaluationResult]) -> str:
-    """Returns results for people; one line each for returns and lengths."""
+def table(results: Sequence[EvaluationResult], named: Mapping[str, int] | None = None) -> str:
+    """Returns results for people; one line each for returns and lengths.
+
+    Args:
+        results: of each behavior.
+        named: the step that the checkpoint of a behavior has by its name, where one was chosen.
+    """
     lines = []
     for result in results:
         how = "deterministic" if result.is_deterministic else "stochastic"
-        lines.append(f"{result.behavior}: {result.episodes} episodes at step {result.step}, {how}")
+        policy = f"step {result.step} (version {result.version}{_more(result, (named or {}).get(result.behavior))})"
+        lines.append(f"{result.behavior}: {result.episodes} episodes at {policy}, {how}")
         for name, spread in (("return", result.returns), ("length", result.lengths)):
             lines.append(
                 f"  {name:6}  mean {spread.mean:.6g}  std {spread.std:.6g}  min {spread.min:.6g}  max {spread.max:.6g}"
@@ -207,7 +213,14 @@ def table(results: Sequence[EvaluationResult]) -> str:
     return "\n".join(lines) or "no episode was played"
 
 
-async def _evaluate(wish: Wish) -> tuple[list[EvaluationResult], bool]:
+def _more(result: EvaluationResult, named_step: int | None) -> str:
+    """Says why a checkpoint is called by a larger step than its policy has."""
+    if named_step is None or named_step <= result.step:
+        return ""
+    return f"; its checkpoint is named {named_step}: {named_step - result.step} steps were collected and not trained"
+
+
+async def _evaluate(wish: Wish) -> tuple[list[EvaluationResult], bool, Mapping[str, int]]:
     sittings: list[Sitting] = []
 
     def direct(acting: Acting) -> Sitting:
@@ -229,7 +242,7 @@ async def _evaluate(wish: Wish) -> tuple[list[EvaluationResult], bool]:
     stop = await Acting(casting, direct).run(lambda bound: _announce(wish, bound))
     if stop.error is not None:
         raise stop.error
-    return sittings[0].results(), stop.reason == "evaluated"
+    return sittings[0].results(), stop.reason == "evaluated", states.named_steps
 
 
 def _acting_options(options: RunOptions, names: Sequence[str]) -> RunOptions:

@@ -184,7 +184,14 @@ class CheckpointKeeper:
             trainer.load_state_dict(chosen.state)
             if self._lockstep is not None:
                 self._lockstep.spoil(f"the run was resumed from checkpoint {self._resume_checkpoint} of {name}")
-            log.info("resumed_from", behavior=name, checkpoint=self._resume_checkpoint, step=chosen.step)
+            log.info(
+                "resumed_from",
+                behavior=name,
+                checkpoint=self._resume_checkpoint,
+                step=chosen.step,
+                steps_trained=trainer.steps_trained,
+                goes_on_at_step=trainer.get_step,  # less than in its name: what was collected and not trained is gone
+            )
         elif saved is not None:
             trainer.load_state_dict(saved)
             missing = trainer.load_experience(self.store.folder.behavior_place(name))
@@ -301,12 +308,30 @@ class CheckpointKeeper:
         is_complete = not self._is_at_boundary() or self._manages(lambda: self.save_run_state(trainers))
         models: dict[str, Path | None] = {}
         for name, trainer in trainers.items():
-            models[name] = None
+            models[name] = self._repeated_model(trainer)
+            if models[name] is not None:
+                continue
             is_complete &= self._manages(lambda trainer=trainer: self.save_behavior(trainer))  # type: ignore[misc]
             is_complete &= self._manages(
                 lambda name=name: models.update({name: self.store.finish_behavior(name)})  # type: ignore[misc]
             )
         return Kept(models, is_complete and None not in models.values())
+
+    def _repeated_model(self, trainer: Trainer) -> Path | None:
+        """Returns the final model of a run in lock-step that ends before it repeated anything; None if there is none.
+
+        It is that of a later step than the run state it went on from, and stays.
+        """
+        name = trainer.brain_name
+        if self._lockstep is None or self._resume_checkpoint != LAST or name not in self._trainer_states:
+            return None
+        steps = [entry.steps for entry in self.store.status.checkpoints(name)]
+        model = self.store.folder.final_model(name)
+        has_trained = trainer.version != self._first_versions.get(name)
+        if has_trained or not model.exists() or max(steps, default=0) <= trainer.get_step:
+            return None
+        log.info("model_stays", behavior=name, step=steps[-1], note="nothing was trained since the run went on")
+        return model
 
     def _is_at_boundary(self) -> bool:
         """Whether a run state may be written now; says which one stays if not."""

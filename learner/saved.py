@@ -27,6 +27,7 @@ class SavedPolicies:
     Attributes:
         behaviors_table: what the run's behaviors see and do; None where the run state is gone or cannot be read.
         names: of the behaviors; empty where nothing tells.
+        named_steps: what the chosen checkpoints are called by, steps that were collected and not trained included.
 
     Raises:
         UserError: there is no such behavior or checkpoint, or it cannot be read.
@@ -35,6 +36,7 @@ class SavedPolicies:
     def __init__(self, folder: Path, checkpoint: str, behavior: str | None) -> None:
         self._folder = folder
         self._checkpoint = checkpoint
+        self.named_steps: dict[str, int] = {}
         self._status = TrainingStatus.load(folder / "run_logs" / "training_status.json")
         state = read_run_state(folder)
         self.behaviors_table: Mapping[str, Any] | None = None if state is None else state.behaviors_table
@@ -93,4 +95,6 @@ class SavedPolicies:
             if isinstance(newest, Mapping):
                 return newest
             choice = str(self._folder / safe_name(name) / "checkpoint.pt")  # the run state is gone, or lacks it
-        return load_chosen(self._folder, name, choice, self._status).state
+        found = load_chosen(self._folder, name, choice, self._status)
+        self.named_steps[name] = found.step
+        return found.state

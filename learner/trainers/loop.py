@@ -146,11 +146,20 @@ class TrainerLoop:
                 "nothing_to_train",
                 behavior=name,
                 step=trainer.get_step,
+                steps_trained=trainer.steps_trained,
                 max_steps=trainer.get_max_steps,
                 action="this run has reached max_steps: raise it to train on",
             )
             return
-        log.info("training_finished", behavior=name, step=trainer.get_step, version=trainer.version)
+        log.info(
+            "training_finished",
+            behavior=name,
+            step=trainer.get_step,
+            steps_trained=trainer.steps_trained,
+            version=trainer.version,
+        )
+        if not trainer.version:
+            _tell_untrained(trainer)
 
     def _pause(self) -> None:
         if not self._is_paused:
@@ -163,3 +172,23 @@ class TrainerLoop:
             self._is_paused = False
             for trainer in self._trainers.values():
                 trainer.on_resumed()
+
+
+def _tell_untrained(trainer: Trainer) -> None:
+    """Says that training ended before its first update, and which settings decide when that comes."""
+    hyper = trainer.trainer_settings.hyperparameters
+    replays = hasattr(hyper, "buffer_init_steps")  # buffer_size is the size of its memory, then
+    keys = ("batch_size", "buffer_init_steps") if replays else ("buffer_size",)
+    needed = {key: getattr(hyper, key) for key in keys}
+    lockstep = trainer.context.service.lockstep
+    if lockstep is not None and lockstep.quota_steps is not None:
+        needed["quota_steps"] = lockstep.quota_steps
+    log.warning(
+        "nothing_was_trained",
+        behavior=trainer.brain_name,
+        step=trainer.get_step,
+        max_steps=trainer.get_max_steps,
+        **needed,
+        action="training ended before its first update, so the model is the one it began with: raise max_steps far "
+        f"above {' and '.join(needed) or 'what an update needs'}, or lower {'these' if len(needed) > 1 else 'that'}",
+    )

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from learner.evaluating import Wish, evaluate
+from learner.evaluating import Wish, evaluate, table
+from learner.evaluation.results import EvaluationResult, Played
 from learner.exits import ExitCode, UserError
 from learner.settings import load_run_options
 
@@ -32,3 +33,17 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_played(
     with pytest.raises(UserError, match="--json") as caught:
         evaluate(wish, json_file=name)
     assert caught.value.exit_code is ExitCode.USAGE
+
+
+def test_a_checkpoint_that_is_named_by_a_later_step_is_explained() -> None:
+    """Steps that were collected and not trained are in the name of a file, and in no policy."""
+    played = [Played(1.0, 5)]
+    result = EvaluationResult.of("Corridor", played, step=9695, version=14, is_deterministic=True)
+    (head, *_) = table([result], {"Corridor": 10659}).splitlines()
+    assert head == (
+        "Corridor: 1 episodes at step 9695 (version 14; its checkpoint is named 10659: 964 steps were collected and not "
+        "trained), deterministic"
+    )
+    for named in ({}, {"Corridor": 9695}):
+        (head, *_) = table([result], named).splitlines()
+        assert head == "Corridor: 1 episodes at step 9695 (version 14), deterministic"

@@ -36,6 +36,9 @@ def test_the_behaviors_are_known_before_actors_come(folder: Path) -> None:
     found = SavedPolicies(folder, "last", NAME)
     assert found.names == (NAME,)
     assert found.behaviors_table is not None
+    assert found.named_steps == {}
+    (path,) = (folder / NAME).glob(f"{NAME}-*.pt")
+    assert path.name == f"{NAME}-{SavedPolicies(folder, str(path), NAME).named_steps[NAME]}.pt"
     error = refused(folder, "last", "Nope")
     assert (error.exit_code, NAME in error.message, "'Nope'" in error.message) == (ExitCode.USAGE, True, True)
 

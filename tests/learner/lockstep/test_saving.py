@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from structlog.testing import capture_logs
 
 from learner.lockstep.barrier import Lockstep
@@ -102,3 +103,30 @@ def test_going_on_from_another_checkpoint_spoils_the_run(tmp_path: Path) -> None
         again.trainer()
         assert not lockstep.view().is_reproducible
         assert path.name in lockstep.view().reason
+
+
+@pytest.mark.parametrize("updates", [0, 1])
+def test_a_resume_that_repeats_nothing_leaves_the_newer_model(tmp_path: Path, updates: int) -> None:
+    """The run state is older than the model that the run ended with: only training puts another one in its place."""
+    with opened(tmp_path) as folder:
+        start = Start(folder, 1)
+        trainers = {NAME: start.join()}
+        in_lockstep(start, 2)
+        start.keeper.save_round(trainers)
+        start.train(trainers[NAME], 3)
+        in_lockstep(start, 5)
+        start.keeper.finish(trainers)
+        before = folder.newest_checkpoint(NAME).read_bytes(), folder.final_model(NAME).read_bytes()
+    with opened(tmp_path, resume=True) as folder:
+        again = Start(folder, 2)
+        state = again.store.load_run_state()
+        assert state is not None
+        again.keeper.restore(state)
+        in_lockstep(again, 2)
+        trainer = again.trainer()
+        if updates:
+            again.train(trainer, updates)
+        kept = again.keeper.finish({NAME: trainer})
+        after = folder.newest_checkpoint(NAME).read_bytes(), folder.final_model(NAME).read_bytes()
+        assert (before == after) is (updates == 0)
+        assert (kept.is_complete, kept.models[NAME]) == (True, folder.final_model(NAME))

@@ -141,7 +141,28 @@ def test_a_behavior_that_has_nothing_left_to_train_says_so() -> None:
     assert parts.failures == []
     (line,) = (line for line in logs if line["log_level"] == "warning")
     assert (line["event"], line["step"], line["max_steps"]) == ("nothing_to_train", 1000, 1000)
+    assert line["steps_trained"] == 960
     assert "raise it" in line["action"]
+
+
+@pytest.mark.parametrize(("max_steps", "told"), [(50, 1), (1000, 0)])
+def test_a_training_that_ends_before_its_first_update_says_so(max_steps: int, told: int) -> None:
+    """A model comes of it all the same: the warning names steps, max_steps and what an update needs."""
+
+    def short(bench: Bench) -> Trainer:
+        bench.behavior.settings.__dict__["max_steps"] = max_steps
+        return build(bench.context())
+
+    with capture_logs() as logs, running(short) as parts:
+        parts.until(lambda: "Continuous" in parts.loop.trainers)
+        while not parts.ask(lambda: parts.loop.is_finished):
+            parts.ask(lambda: send(parts.bench))
+    warnings = [line for line in logs if line["event"] == "nothing_was_trained"]
+    assert len(warnings) == told
+    for line in warnings:
+        assert (line["max_steps"], line["buffer_size"]) == (50, 60)
+        assert line["step"] >= 50
+        assert "above buffer_size" in line["action"]
 
 
 def test_a_trainer_that_raises_is_reported() -> None:

@@ -32,7 +32,8 @@ class RunRow:
     Attributes:
         run_id: the name of its folder.
         state: ``running``, ``waiting`` or ``paused`` while a learner has the folder; else ``finished``, ``stopped`` (it
-            can go on), ``failed``, ``killed`` (its learner went without a word), or ``unknown``.
+            can go on), ``failed``, ``killed`` (its learner went without a word), ``unstarted`` (no start of it came as far as to listen), or
+            ``unknown``.
         reason: why it ended, empty if nobody said.
         generation: how many times its learner was started; 0 if nobody said.
         env_steps_trained: all behaviors together; None if nobody said.
@@ -114,7 +115,9 @@ def _state(folder: Path, generation: int, summary: Mapping[str, Any], progress: 
     if reason:
         return _STATES.get(reason, "stopped"), reason
     has_run = any((folder / name).exists() for name in (JOURNAL_FILE, "address.json", "run_state.pt"))
-    return ("killed" if has_run else "unknown"), ""
+    if has_run:
+        return "killed", ""
+    return ("unstarted" if generation and not summary and not progress else "unknown"), ""
 
 
 def _last_event(folder: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A package that adds a trainer, a reward signal, an encoder and a writer is installed by pip, and used."""
+"""A package that adds a trainer, a reward signal, an encoder, a writer and a callback is installed by pip, and used."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
 def run_file(folder: Path, **changes: Any) -> Path:
     """Writes a run file that uses all the package adds."""
     path = folder / "run.yaml"
-    block = {"stats_writers": ["csv", "lines"], "torch_threads": 1, "drain_seconds": 2.0}
+    block = {"stats_writers": ["csv", "lines"], "callbacks": ["told"], "torch_threads": 1, "drain_seconds": 2.0}
     path.write_text(yaml.safe_dump({"behaviors": {"Picture": BEHAVIOR | changes}, "rollcast": block}))
     return path
 
@@ -72,8 +72,8 @@ def checked(site: Path, file: Path, *arguments: str) -> subprocess.CompletedProc
     )  # fmt: skip
 
 
-def test_all_four_are_used_by_a_run(site: Path, processes: Processes, tmp_path: Path) -> None:
-    """The run trains with the trainer, the signal and the encoder, writes with the writer, and leaves a model."""
+def test_all_five_are_used_by_a_run(site: Path, processes: Processes, tmp_path: Path) -> None:
+    """The run trains with the trainer, the signal and the encoder, writes with the writer, tells the callback, and leaves a model."""
     environment = {"PYTHONPATH": str(site)}
     options = ["--run-id", "run", "--results-dir", str(tmp_path), "--address", "127.0.0.1:0", "--log-format", "json"]
     learner = processes.python(
@@ -89,6 +89,7 @@ def test_all_four_are_used_by_a_run(site: Path, processes: Processes, tmp_path: 
     assert any("Policy/Brightness Value Estimate" in summary for summary in summaries)
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["policy_version"] >= 2
     assert (tmp_path / "run" / "Picture.onnx").exists()
+    assert (tmp_path / "run" / "told.txt").read_text().startswith("max_steps: Picture ")
 
 
 def test_settings_of_packages_are_checked_without_torch(site: Path, tmp_path: Path) -> None:

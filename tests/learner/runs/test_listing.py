@@ -49,6 +49,12 @@ def test_a_run_whose_learner_went_without_a_word_was_killed(tmp_path: Path) -> N
     assert (only(tmp_path).state, only(tmp_path).reason) == ("killed", "")
 
 
+def test_a_run_whose_start_failed_is_unstarted(tmp_path: Path) -> None:
+    """A start was counted, and nothing else is there: a callback could not be made, say."""
+    run_folder(tmp_path, "run")
+    assert (only(tmp_path).state, only(tmp_path).generation) == ("unstarted", 1)
+
+
 @pytest.mark.parametrize(("told", "state"), [("training", "running"), ("paused", "paused"), ("waiting", "waiting")])
 def test_a_run_whose_folder_is_locked_runs(tmp_path: Path, told: str, state: str) -> None:
     """Looking does not take the lock away, nor keep it."""
@@ -142,7 +148,7 @@ def test_no_kind_of_file_is_an_error(tmp_path: Path) -> None:
         (folder / "configuration.yaml").write_text("")
         for name in ("generation", "summary.json", "progress.json", "events.jsonl", "run_state.pt", ".lock"):
             make(folder / name)
-    assert {row.state for row in list_runs(tmp_path)} <= {"unknown", "killed"}
+    assert {row.state for row in list_runs(tmp_path)} <= {"unknown", "unstarted", "killed"}
     assert len(list_runs(tmp_path)) == len(makers)
 
 

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
+from typing import Final
 
 from pydantic import ValidationError
 
@@ -22,6 +23,9 @@ from learner.settings.sources import sources_of
 from learner.settings.start import settle_start
 from learner.settings.trainer import DEFAULT_TRAINER_TYPE, TrainerSettings
 from learner.settings.yaml_reader import Document, read_document
+
+_COLLECTING: Final = frozenset({"ppo", "appo", "impala"})
+"""Trainers whose updates need more than ``buffer_size`` steps each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +144,26 @@ def _warn(path: FilePath | None, options: RunOptions, problems: Problems) -> Non
         if hyperparameters.batch_size > hyperparameters.buffer_size:
             text = f"is {hyperparameters.batch_size}, more than buffer_size {hyperparameters.buffer_size}"
             problems.warn(("behaviors", name, "hyperparameters", "batch_size"), text)
+        _warn_of_no_update(("behaviors", name, "max_steps"), settings, options, problems)
+    if options.default_settings is not None and not options.behaviors:
+        _warn_of_no_update(("default_settings", "max_steps"), options.default_settings, options, problems)
     for place, text in cautions(options):
         problems.warn(place, text)
     for name, parameter in (options.environment_parameters or {}).items():
         _warn_of_lessons(name, parameter, options, problems)
+
+
+def _warn_of_no_update(
+    place: tuple[str, ...], settings: TrainerSettings, options: RunOptions, problems: Problems
+) -> None:
+    """Warns of a training that ends before its first update."""
+    buffer_size = settings.hyperparameters.buffer_size
+    lockstep = options.rollcast.lockstep
+    if settings.trainer_type not in _COLLECTING or (lockstep is not None and lockstep.quota_steps is not None):
+        return
+    if settings.max_steps <= buffer_size:
+        text = f"is {settings.max_steps}, and the first update takes more than buffer_size {buffer_size}: nothing would be trained"
+        problems.warn(place, f"{text}; raise it, or lower buffer_size")
 
 
 def _warn_of_lessons(name: str, parameter: ParameterSettings, options: RunOptions, problems: Problems) -> None:

@@ -99,6 +99,10 @@ def test_two_runs_are_bit_equal_whatever_the_timing(tmp_path: Path) -> None:
     assert left_behind(one)["lockstep"]["reproducible"]
     assert left_behind(one)["ledger"]["dropped"] == {"not_training": ROUND_STEPS}
 
+    kept = {path: path.read_bytes() for path in one.folder.rglob("*") if path.is_file() and path.suffix != ".jsonl"}
+    assert one.serve(resume="true") == ExitCode.OK, "it is finished, and says so"
+    assert {path: path.read_bytes() for path in kept} == kept
+
 
 def test_broken_connections_and_pauses_leave_no_trace(tmp_path: Path) -> None:
     """What was not acked is sent again, into the same place; whoever waits meanwhile waits, and nobody is lost."""

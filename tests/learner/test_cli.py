@@ -87,7 +87,7 @@ def test_check_config_says_what_is_not_built(capsys: pytest.CaptureFixture[str],
     assert main(["check-config", str(run_file)]) == 0
     said = capsys.readouterr()
     assert "swap_steps: 2000" in said.out
-    assert said.err.startswith("serve would refuse: behaviors.Walker.self_play: not built yet")
+    assert "\nserve would refuse: behaviors.Walker.self_play: not built yet" in said.err
 
 
 @pytest.mark.parametrize("command", ["serve", "check-config"])

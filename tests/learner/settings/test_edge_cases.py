@@ -173,12 +173,12 @@ def at(tree: Any, dotted: str) -> Any:
 
 @pytest.mark.parametrize("case", RESOLVED)
 def test_it_resolves(write_run: WriteRun, case: str) -> None:
-    """Each value is as expected, and there is nothing to warn of."""
+    """Each value is as expected, and there is nothing to warn of but that so few steps train nothing."""
     text, expected = RESOLVED[case]
     loaded = load_run_options(write_run(text))
     resolved = resolved_mlagents_json(loaded.options)
     assert {path: at(resolved, path) for path in expected} == expected
-    assert loaded.warnings == ()
+    assert [line for line in loaded.warnings if "nothing would be trained" not in line] == []
 
 
 WARNED: dict[str, tuple[str, str, Any, str]] = {

@@ -39,11 +39,11 @@ def without_own_keys(value: Any) -> Any:
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda path: path.stem)
 def test_a_run_file_resolves_to_the_same_tree(path: Path) -> None:
-    """Same keys, same nesting, same values, and nothing to warn of."""
+    """Same keys, same nesting, same values, and nothing to warn of but that so few steps train nothing."""
     loaded = load_run_options(path)
     expected = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
     assert without_own_keys(resolved_mlagents_json(loaded.options)) == expected
-    assert loaded.warnings == ()
+    assert [line for line in loaded.warnings if "nothing would be trained" not in line] == []
 
 
 def test_the_command_prints_it() -> None:

@@ -106,3 +106,21 @@ def test_an_unknown_trainer_is_one_error_whatever_its_hyperparameters(write_run:
     text = "behaviors: {Ball: {trainer_type: dqn, hyperparameters: {tau: 0.005}}}\n"
     with pytest.raises(UserError, match=r"no trainer 'dqn'; trainers that exist: appo, impala, ppo, sac$"):
         load_run_options(write_run(text))
+
+
+@pytest.mark.parametrize(
+    ("more", "warnings"),
+    [
+        ("{trainer_type: ppo, max_steps: 2048, hyperparameters: {buffer_size: 2048, batch_size: 64}}", 1),
+        ("{trainer_type: ppo, max_steps: 2049, hyperparameters: {buffer_size: 2048, batch_size: 64}}", 0),
+        ("{trainer_type: sac, max_steps: 2048}", 0),  # its buffer_size is the size of a memory
+    ],
+)
+def test_a_training_without_any_update_is_told_of(write_run: WriteRun, more: str, warnings: int) -> None:
+    """It would end with the model it began with: the warning names both numbers and what to change."""
+    for text in (f"behaviors: {{Ball: {more}}}\n", f"default_settings: {more}\n"):
+        found = load_run_options(write_run(text)).warnings
+        assert len(found) == warnings
+        for line in found:
+            assert "max_steps is 2048" in line.replace(": is", " is")
+            assert "buffer_size 2048: nothing would be trained; raise it, or lower buffer_size" in line

@@ -6,9 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rollcast.v1 import policy_pb2, session_pb2
 
+from actor_client.envs.factory import make_env_batch
 from actor_client.unity.channels.framing import pack, unpack
 from actor_client.unity.channels.hub import SideChannels
 from actor_client.unity.channels.plugins import load_plugins
@@ -137,6 +139,35 @@ def test_the_corridor_of_the_readme_is_an_environment(tmp_path: Path) -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("name", "vector"), [("Harvest", False), ("harvests", True)])
+def test_the_environment_of_its_page_is_seen_and_masked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, vector: bool
+) -> None:
+    """The example of spaces and masks travels as its page says; what masks allow suffices, and seeds repeat it."""
+    (tmp_path / "harvest.py").write_text(python_of_the_documents("class Harvest"), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    batch = make_env_batch(f"harvest:{name}", num_envs=3, vector=vector)
+    assert {spec.name: (spec.kind.name, spec.shape) for spec in batch.spec.observations} == {
+        "board": ("IMAGE", (2, 5, 5)),
+        "fruits": ("ENTITIES", (4, 2)),
+    }
+    assert batch.spec.action.discrete_branches == (4, 2)
+    first = [values.copy() for values in batch.reset([1, 2, 3])]
+    assert all((one == other).all() for one, other in zip(first, batch.reset([1, 2, 3]), strict=True))
+    generator, picked, ends = np.random.default_rng(1), 0.0, list[dict[str, float]]()
+    for _ in range(200):
+        assert batch.action_masks is not None
+        walks = [generator.choice(np.flatnonzero(mask[:4])) for mask in batch.action_masks]
+        result = batch.step(None, np.stack([walks, batch.action_masks[:, 5]], axis=1).astype(np.int32))
+        picked += float(result.rewards.sum())
+        ends += map(dict, result.infos)
+    batch.close()
+    assert picked > 0
+    assert ends
+    assert all(set(info) == {"picked"} for info in ends)
 
 
 @pytest.mark.parametrize(

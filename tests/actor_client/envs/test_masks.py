@@ -139,6 +139,23 @@ def test_a_first_mask_after_the_first_reset_is_refused() -> None:
             batch.step(None, ACTION)
 
 
+def test_a_part_of_an_observation_forbids_nothing() -> None:
+    """A mask beside the observation, as other libraries have it, is seen by the policy, and no more."""
+    seen = spaces.Dict({"action_mask": spaces.Box(0, 1, (3,), np.int8), "own": spaces.Box(0, 1, (2,), np.float32)})
+    batch = ScalarBatch([toys.Toy(seen, spaces.Discrete(3))], "Toy")
+    batch.reset([1])
+    assert batch.action_masks is None
+    assert [spec.name for spec in batch.spec.observations] == ["action_mask", "own"]
+
+
+def test_each_bit_has_two_choices() -> None:
+    """A mask of bits has 0 and 1 of each."""
+    size = ScalarBatch([toys.bits()], "Toy").spec.action.discrete_branches
+    read = read_mask({"action_mask": np.array([1, 0, 1, 1, 1, 1, 0, 1])}, size)
+    assert read is not None
+    assert read.tolist() == [1, 0, 1, 1, 1, 1, 0, 1]
+
+
 def test_a_branch_without_a_choice_is_an_error() -> None:
     """Each branch of each row needs an allowed choice; the error says where there is none."""
     masks = np.array([[1, 0, 1, 1, 1], [1, 1, 0, 0, 0]], np.uint8)

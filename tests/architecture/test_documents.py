@@ -171,7 +171,14 @@ def test_the_environment_of_its_page_is_seen_and_masked(
 
 
 @pytest.mark.parametrize(
-    "source", ["README.md", "learner/evaluation/README.md", "learner/lockstep/README.md", "deploy/runs"]
+    "source",
+    [
+        "README.md",
+        "learner/evaluation/README.md",
+        "learner/lockstep/README.md",
+        "actor_client/envs/README.md",
+        "deploy/runs",
+    ],
 )
 def test_run_files_are_valid(source: str, tmp_path: Path) -> None:
     """Every run file of the README and of these pages and every example in deploy/runs passes `check-config`, without a warning."""

@@ -37,6 +37,10 @@ MODULE = """
         def on_update(self, event):
             raise ValueError("a fault of the user's")
 
+    class Broken:
+        def __init__(self):
+            raise ValueError("a fault of the user's")
+
     class Lines:
         def __init__(self, context):
             self.path = context.run_folder / "lines.txt"
@@ -60,7 +64,7 @@ MODULE = """
 def processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Processes]:
     """Processes that end with the test, and that have a package of the user's installed."""
     points = {
-        "rollcast.callbacks": {"notes": "mine_of_a_test:Notes", "raises": "mine_of_a_test:Raises"},
+        "rollcast.callbacks": {name: f"mine_of_a_test:{name.capitalize()}" for name in ("broken", "notes", "raises")},
         "rollcast.stats_writers": {"lines": "mine_of_a_test:Lines"},
     }
     site = install(tmp_path / "site", "mine_of_a_test", MODULE, points)
@@ -147,11 +151,19 @@ def test_a_run_folder_tells_the_whole_life(processes: Processes) -> None:
 
 
 def test_a_name_that_nobody_knows_ends_the_start(processes: Processes) -> None:
-    """One line with the setting and what there is; it is in the log, too, and the folder still counts as new."""
+    """One line with the setting and what there is, before anything is written."""
     learner = processes.learner(write_run(processes.folder, {NAME: small()}, callbacks=["nobody"]))
     line = learner.fails_with(ExitCode.RUN_FILE)
     assert line.startswith("error: rollcast.callbacks names 'nobody'")
-    assert "notes, raises" in line
+    assert "broken, notes, raises" in line
+    assert not learner.folder.exists()
+
+
+def test_a_callback_that_cannot_be_made_ends_the_start(processes: Processes) -> None:
+    """Only making it shows that: one line, which is in the log, too, and the folder still counts as new."""
+    learner = processes.learner(write_run(processes.folder, {NAME: small()}, callbacks=["broken"]))
+    line = learner.fails_with(ExitCode.RUN_FILE)
+    assert line.startswith("error: rollcast.callbacks names 'broken'")
     with open_run_folder(learner.folder.parent, learner.folder.name):
         assert journal_names(learner.folder) == []
     (failure,) = (line for line in log_lines(learner.folder) if line["event"] == "ended_by_error")

@@ -105,11 +105,16 @@ def started(folder: Path, learner: str, *arguments: str, players: int = 1) -> It
                 os.killpg(pid, signal.SIGKILL)
 
 
-def trains(learner: RealLearner, steps: int) -> None:
-    """Publishes a policy as soon as there is a behavior, and waits until more has been trained."""
+def plays(learner: RealLearner) -> None:
+    """Publishes a policy as soon as there is a behavior."""
     wait_until(lambda: learner.learner.behaviors.by_index(0) is not None)
     if not learner.learner.ledger.books("CartPole").trained:
         learner.publish(linear_policy(0))
+
+
+def trains(learner: RealLearner, steps: int) -> None:
+    """Publishes a policy as soon as there is a behavior, and waits until more has been trained."""
+    plays(learner)
     before = learner.learner.ledger.books("CartPole").trained
     eventually(lambda: learner.learner.ledger.books("CartPole").trained > before + steps, "trained steps")
 
@@ -163,7 +168,7 @@ def test_a_player_that_fails_again_and_again_ends_the_actor(tmp_path: Path) -> N
     with RealLearner() as learner:
         with started(tmp_path, learner.address, "--env", str(build), *limits, players=2) as actor:
             pids = actor.pids()
-            trains(learner, 0)
+            plays(learner)  # both may fail before a step of theirs is trained
             assert actor.process.wait(SECONDS) == ExitCode.ENVIRONMENT_FAILED
             assert not any(map(is_running, pids))
             (end,) = actor.events("actor_ended")

@@ -97,3 +97,13 @@ def saved(results: Path) -> RunState:
         state = CheckpointStore(folder).load_run_state()
     assert state is not None
     return state
+
+
+def saved_after_one_update(results: Path) -> RunState:
+    """Starts a run, trains one update, and reads the run state that it saved."""
+    with opened(results) as folder:
+        first = Start(folder, 1)
+        trainer = first.join()
+        first.train(trainer, 1)
+        first.keeper.save_run_state({NAME: trainer})
+    return saved(results)

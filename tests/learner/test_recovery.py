@@ -20,7 +20,7 @@ from learner.observe.view import RunState as ViewState
 from learner.trainers.base import Trainer
 from tests.learner.curriculum.curricula import curriculum, parameters
 from tests.learner.ingest.parts import NAME
-from tests.learner.starts import Start, opened, saved
+from tests.learner.starts import Start, opened, saved, saved_after_one_update
 
 
 def test_a_restart_goes_on(tmp_path: Path) -> None:
@@ -55,12 +55,7 @@ def test_a_restart_goes_on(tmp_path: Path) -> None:
 
 def test_a_behavior_whose_actors_stay_away_is_not_forgotten(tmp_path: Path) -> None:
     """A second restart before any trainer was made saves what the first one loaded."""
-    with opened(tmp_path) as folder:
-        first = Start(folder, 1)
-        trainer = first.join()
-        first.train(trainer, 1)
-        first.keeper.save_run_state({NAME: trainer})
-    state = saved(tmp_path)
+    state = saved_after_one_update(tmp_path)
     with opened(tmp_path, resume=True) as folder:
         second = Start(folder, 2)
         second.keeper.restore(state)

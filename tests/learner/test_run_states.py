@@ -16,7 +16,7 @@ from learner.curriculum.lessons import Lessons
 from learner.exits import ExitCode, UserError
 from tests.learner.curriculum.curricula import curriculum, parameters
 from tests.learner.ingest.parts import NAME
-from tests.learner.starts import Start, opened, saved
+from tests.learner.starts import Start, opened, saved, saved_after_one_update
 
 
 def three_lessons() -> Lessons:
@@ -131,12 +131,7 @@ def test_numbers_that_cannot_be_are_refused(tmp_path: Path) -> None:
 
 def test_what_was_trained_needs_its_trainer_and_its_declaration(tmp_path: Path) -> None:
     """Without its state it would begin with new weights, under the books of the old ones."""
-    with opened(tmp_path) as folder:
-        first = Start(folder, 1)
-        trainer = first.join()
-        first.train(trainer, 1)
-        first.keeper.save_run_state({NAME: trainer})
-    state = saved(tmp_path)
+    state = saved_after_one_update(tmp_path)
     without: dict[str, RunState] = {
         "trainer": replace(state, trainers={}),
         "declaration": replace(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
+from pathlib import Path
 from typing import Any
 
+import torch
 from rollcast.specs import BehaviorSpec
 
 from learner.trainers.sac.trainer import SACTrainer
@@ -42,3 +45,23 @@ def settle(trainer: SACTrainer) -> None:
     """Lets the trainer do everything that there is to do."""
     while trainer.advance():
         pass
+
+
+def saved(trainer: SACTrainer) -> dict[str, Any]:
+    """What a checkpoint of it brings back."""
+    file = io.BytesIO()
+    torch.save(trainer.state_dict(), file)
+    file.seek(0)
+    state: dict[str, Any] = torch.load(file, weights_only=True)
+    return state
+
+
+def resumed(bench: Bench, trainer: SACTrainer, folder: Path) -> SACTrainer:
+    """Saves a trainer and its replay memory; returns another one, of another seed, that goes on from there."""
+    state = saved(trainer)
+    trainer.save_experience(folder)
+    again = SACTrainer(bench.context(seed=99))
+    again.load_state_dict(state)
+    again.load_experience(folder)
+    again.start()
+    return again

@@ -27,8 +27,8 @@ from tests.learner.networks.specs import behavior, entities, goal, vector
 from tests.learner.trainers.in_process import CARTPOLE, Bench
 from tests.learner.trainers.recurrent import CUT, TRUNCATED, RecurrentActor
 from tests.learner.trainers.recurrent import TERMINATED as ENDED
-from tests.learner.trainers.sac.started import make, settle
-from tests.learner.trainers.sac.test_trainer import saved, weights
+from tests.learner.trainers.sac.started import make, resumed, settle
+from tests.learner.trainers.sac.test_trainer import weights
 from tests.learner.trainers.synthetic import BRANCHES, CONTINUOUS, HYBRID
 
 SEEN = behavior(entities(), goal(), vector(), continuous=1, branches=(3,))
@@ -307,12 +307,7 @@ def test_interrupted_training_equals_uninterrupted_training(spec: BehaviorSpec, 
         actor = RecurrentActor(bench)
         play(bench, actor, trainer, 8)
         if interrupted:
-            state = saved(trainer)
-            trainer.save_experience(tmp_path)
-            trainer = SACTrainer(bench.context(seed=99))
-            trainer.load_state_dict(state)
-            trainer.load_experience(tmp_path)
-            trainer.start()
+            trainer = resumed(bench, trainer, tmp_path)
         play(bench, actor, trainer, 3)
         results.append(weights(trainer))
     assert all(torch.equal(value, results[1][name]) for name, value in results[0].items())

@@ -15,8 +15,8 @@ from learner.ingest.round_queue import RoundQueue
 from learner.trainers import replay
 from learner.trainers.sac.trainer import SACTrainer
 from tests.learner.trainers.in_process import Bench
-from tests.learner.trainers.sac.started import make
-from tests.learner.trainers.sac.test_trainer import saved, weights
+from tests.learner.trainers.sac.started import make, saved
+from tests.learner.trainers.sac.test_trainer import weights
 from tests.learner.trainers.synthetic import SyntheticActor
 
 PLACE = ("env", "agent", "episode", "first_step")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from learner.trainers.errors import TrainerFailedError
 from learner.trainers.sac.trainer import SACTrainer
 from tests.learner.networks.specs import behavior, entities, goal, image, vector
 from tests.learner.trainers.in_process import CARTPOLE
-from tests.learner.trainers.sac.started import feed, make, settle
+from tests.learner.trainers.sac.started import feed, make, resumed, saved, settle
 from tests.learner.trainers.synthetic import BRANCHES, CONTINUOUS, HYBRID, SyntheticActor
 
 SEEN = behavior(entities(), goal(), vector(), continuous=1, branches=(3,))
@@ -232,15 +231,6 @@ def test_updates_that_are_not_finite_are_undone() -> None:
     assert all(value.isfinite().all() for value in bench.published.state.values())
 
 
-def saved(trainer: SACTrainer) -> dict[str, Any]:
-    """What a checkpoint of it brings back."""
-    file = io.BytesIO()
-    torch.save(trainer.state_dict(), file)
-    file.seek(0)
-    state: dict[str, Any] = torch.load(file, weights_only=True)
-    return state
-
-
 @pytest.mark.parametrize("spec", [CONTINUOUS, HYBRID], ids=lambda spec: spec.name)
 def test_interrupted_training_equals_uninterrupted_training(spec: BehaviorSpec, tmp_path: Path) -> None:
     """With its replay memory saved a run goes on where it was, to the last bit: debts, temperatures, moments, draws."""
@@ -250,12 +240,7 @@ def test_interrupted_training_equals_uninterrupted_training(spec: BehaviorSpec, 
         actor = SyntheticActor(bench)
         feed(bench, actor, trainer, 12)
         if interrupted:
-            state = saved(trainer)
-            trainer.save_experience(tmp_path)
-            trainer = SACTrainer(bench.context(seed=99))
-            trainer.load_state_dict(state)
-            trainer.load_experience(tmp_path)
-            trainer.start()
+            trainer = resumed(bench, trainer, tmp_path)
         feed(bench, actor, trainer, 3)
         results.append((weights(trainer), trainer.state_dict()))
     (first, one), (second, two) = results

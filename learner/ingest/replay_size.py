@@ -40,7 +40,7 @@ def keeps_replay(settings: TrainerSettings) -> bool:
 
 
 def replay_row_bytes(spec: BehaviorSpec, memory_size: int = 0) -> int:
-    """Returns the bytes of one row (the columns of `learner.device.replay.replay_columns`), its tables included.
+    """Returns the bytes of one row (the columns of `learner.buffers.replay.replay_columns`), its tables included.
 
     Args:
         spec: what the behavior sees and does.

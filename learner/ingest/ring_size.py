@@ -46,7 +46,7 @@ def stored_type(dtype: np.dtype[Any]) -> str:
 
 
 def on_policy_row_bytes(spec: BehaviorSpec, memory_size: int = 0) -> int:
-    """Returns the bytes of one row of an on-policy ring (the columns of `learner.device.columns.on_policy_columns`)."""
+    """Returns the bytes of one row of an on-policy ring (the columns of `learner.buffers.columns.on_policy_columns`)."""
     observed = sum(
         observation.size * np.dtype(stored_type(observation.dtype)).itemsize for observation in spec.observations
     )

@@ -12,7 +12,7 @@ from rollcast.enums import Squash
 from rollcast.specs import ActionSpec
 from torch import Tensor
 
-from learner.device.sequences import cut_segments, pack
+from learner.buffers.sequences import cut_segments, pack
 from learner.networks.distributions import branch_offsets, categorical_log_prob, gaussian_log_prob
 from learner.networks.memory import Unrolled
 from learner.networks.policy import PolicyNetwork, PolicyOutput

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from learner.device.buffer import UpdateBuffer
-from learner.device.layout import ChunkSegments
+from learner.buffers.buffer import UpdateBuffer
+from learner.buffers.layout import ChunkSegments
 from learner.ingest.ledger import Ledger
 from learner.ingest.queue import QueuedChunk
 from learner.trainers.sieve import Sieve

@@ -11,7 +11,7 @@ import torch
 from rollcast.specs import BehaviorSpec
 from torch import Tensor
 
-from learner.device.columns import observation_column
+from learner.buffers.columns import observation_column
 from learner.networks.encoders import VectorEncoder
 from learner.networks.normalizer import batch_moments
 from learner.networks.statistics import EncoderStatistics

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 
-from learner.device.buffer import UpdateBuffer
-from learner.device.columns import on_policy_columns
-from learner.device.sizes import ring_size
+from learner.buffers.buffer import UpdateBuffer
+from learner.buffers.columns import on_policy_columns
+from learner.buffers.sizes import ring_size
 from learner.ingest.behaviors import NOT_TRAINING
 from learner.ingest.queue import HoldReason, Pace, QueuedChunk
 from learner.trainers.base import RingNumbers

@@ -12,8 +12,8 @@ from typing import Any, Final
 import structlog
 import torch
 
-from learner.device.replay import ReplayMemory
-from learner.device.replay_file import FILE_NAME, OTHER_FILE_NAME, BadReplay, read_replay, write_replay
+from learner.buffers.replay import ReplayMemory
+from learner.buffers.replay_file import FILE_NAME, OTHER_FILE_NAME, BadReplay, read_replay, write_replay
 from learner.ingest.behaviors import NOT_TRAINING
 from learner.ingest.queue import Pace, QueuedChunk
 from learner.ingest.replay_size import replay_row_bytes, replay_size

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from rollcast.enums import SegmentEnd
 from torch import Tensor
 
-from learner.device.layout import ChunkSegments
-from learner.device.replay import ReplayMemory
+from learner.buffers.layout import ChunkSegments
+from learner.buffers.replay import ReplayMemory
 from learner.ingest.ledger import Ledger
 from learner.ingest.queue import QueuedChunk
 from learner.trainers.sieve import Sieve

@@ -55,7 +55,7 @@ def generalized_advantages(
 ) -> Tensor:
     """Computes generalized advantage estimates (Schulman et al. 2015, arXiv:1506.02438, equation 16).
 
-    Rows are as in `learner.device.buffer.Plan`: each segment's steps, then its final row, so the value of the next
+    Rows are as in `learner.buffers.buffer.Plan`: each segment's steps, then its final row, so the value of the next
     observation is the value of the next row.
 
     Args:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from rollcast.chunks import Chunk
 from rollcast.enums import Purpose
 
-from learner.device.layout import ChunkSegments, segments_of
+from learner.buffers.layout import ChunkSegments, segments_of
 from learner.ingest.ledger import Ledger
 
 GENERATION = "generation"

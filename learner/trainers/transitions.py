@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from rollcast.specs import BehaviorSpec
 from torch import Tensor
 
-from learner.device.batches import Source
-from learner.device.columns import CONTINUOUS_ACTION, DISCRETE_ACTION, REWARD, TERMINATED, observation_column
+from learner.buffers.batches import Source
+from learner.buffers.columns import CONTINUOUS_ACTION, DISCRETE_ACTION, REWARD, TERMINATED, observation_column
 from learner.networks.distributions import branch_offsets
 from learner.rewards.transitions import Transitions
 

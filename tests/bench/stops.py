@@ -28,7 +28,7 @@ _STOPS = (
     ("actor_client/connection", "4 send"),
     ("actor_client/policy", "13 act"),
     ("learner/ingest", "6 account, queue"),
-    ("learner/device", "7-8 stage, batch"),
+    ("learner/buffers", "7-8 stage, batch"),
     ("learner/trainers/intake", "7-8 stage, batch"),
     ("learner/trainers/sieve", "7-8 stage, batch"),
     ("learner/trainers/tally", "7-8 stage, batch"),

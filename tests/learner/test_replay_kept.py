@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from learner.buffers.replay_file import FILE_NAME
 from learner.checkpoints.documents import CheckpointFailed
 from learner.checkpoints.runfolder import open_run_folder
-from learner.device.replay_file import FILE_NAME
 from tests.learner.starts import Start, opened
 from tests.learner.trainers.sac.started import feed, make
 from tests.learner.trainers.synthetic import SyntheticActor

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor
 
-from learner.device.columns import ACTION_MASK, CONTINUOUS_ACTION, DISCRETE_ACTION, LOG_PROB
+from learner.buffers.columns import ACTION_MASK, CONTINUOUS_ACTION, DISCRETE_ACTION, LOG_PROB
 from learner.networks.policy import PolicyNetwork
 from learner.trainers.actor_critic.experience import Recorded
 from learner.trainers.actor_critic.loss import Ratio, log_probability

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from learner.device.batches import Minibatches
-from learner.device.columns import ACTION_MASK, CONTINUOUS_ACTION, DISCRETE_ACTION, LOG_PROB
-from learner.device.sequences import SequenceMinibatches
+from learner.buffers.batches import Minibatches
+from learner.buffers.columns import ACTION_MASK, CONTINUOUS_ACTION, DISCRETE_ACTION, LOG_PROB
+from learner.buffers.sequences import SequenceMinibatches
 from learner.networks.value import ActorCritic, Sequences
 from learner.optimizers.adam import FlatAdam
 from learner.trainers.actor_critic.experience import ADVANTAGE, RETURNS, Experience

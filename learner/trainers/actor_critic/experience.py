@@ -10,9 +10,9 @@ import torch
 from rollcast.specs import BehaviorSpec
 from torch import Tensor
 
-from learner.device.batches import Source
-from learner.device.buffer import Plan
-from learner.device.columns import (
+from learner.buffers.batches import Source
+from learner.buffers.buffer import Plan
+from learner.buffers.columns import (
     ACTION_MASK,
     CONTINUOUS_ACTION,
     DISCRETE_ACTION,
@@ -20,7 +20,7 @@ from learner.device.columns import (
     VERSION,
     observation_column,
 )
-from learner.device.sequences import SequenceTable
+from learner.buffers.sequences import SequenceTable
 from learner.networks.distributions import branch_offsets
 from learner.networks.value import ActorCritic
 from learner.optimizers.reduce import Reduce
@@ -54,7 +54,7 @@ class Recorded(NamedTuple):
 
 
 class Valued(NamedTuple):
-    """R rows as in `learner.device.buffer.Plan`, valued under the networks as they are before the update.
+    """R rows as in `learner.buffers.buffer.Plan`, valued under the networks as they are before the update.
 
     Attributes:
         rewards: ``[R, K]`` float64, of K reward signals; 0 in final rows.

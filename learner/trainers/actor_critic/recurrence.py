@@ -16,9 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from learner.device.buffer import Plan, Segment
-from learner.device.columns import MEMORY
-from learner.device.sequences import Cut, SequenceTable, cut_segments, pack, split_by_steps
+from learner.buffers.buffer import Plan, Segment
+from learner.buffers.columns import MEMORY
+from learner.buffers.sequences import Cut, SequenceTable, cut_segments, pack, split_by_steps
 from learner.networks.heads import ValueHead
 from learner.networks.memory import Memory, Unrolled
 from learner.networks.value import ActorCritic

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from learner.device.sequences import Pack, SequenceTable, pack, sequences_of, split_by_steps
+from learner.buffers.sequences import Pack, SequenceTable, pack, sequences_of, split_by_steps
 from learner.networks.memory import Unrolled
 
 

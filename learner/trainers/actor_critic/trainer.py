@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from rollcast.specs import BehaviorSpec
 from torch import Tensor
 
-from learner.device.batches import Minibatches
-from learner.device.buffer import Plan
-from learner.device.sequences import SequenceMinibatches
+from learner.buffers.batches import Minibatches
+from learner.buffers.buffer import Plan
+from learner.buffers.sequences import SequenceMinibatches
 from learner.ingest.queue import QueuedChunk
 from learner.networks.fit import require_fit
 from learner.networks.policy import PolicyNetwork

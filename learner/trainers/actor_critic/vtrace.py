@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from learner.device.buffer import Plan
+from learner.buffers.buffer import Plan
 from learner.trainers.actor_critic.experience import Targets, Valued
 from learner.trainers.returns import vtrace
 

@@ -8,9 +8,9 @@ import torch
 from rollcast.specs import BehaviorSpec
 from torch import Tensor
 
-from learner.device.columns import ACTION_MASK, MEMORY, TERMINATED, observation_column
-from learner.device.replay import Places, ReplayMemory
-from learner.device.replay_sequences import DrawnSequences
+from learner.buffers.columns import ACTION_MASK, MEMORY, TERMINATED, observation_column
+from learner.buffers.replay import Places, ReplayMemory
+from learner.buffers.replay_sequences import DrawnSequences
 from learner.networks.distributions import branch_offsets
 from learner.rewards.signal_set import SignalSet
 from learner.rewards.transitions import Transitions

@@ -26,7 +26,7 @@ ACTING_STEPS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """How B steps are S sequences of R rows, packed (`learner.device.sequences.PackedRows`).
+    """How B steps are S sequences of R rows, packed (`learner.buffers.sequences.PackedRows`).
 
     Attributes:
         observations: ``[R, *shape]`` each.

@@ -2,7 +2,7 @@
 
 import torch
 
-from learner.device.columns import ACTION_MASK, CONTINUOUS_ACTION, DISCRETE_ACTION, LOG_PROB
+from learner.buffers.columns import ACTION_MASK, CONTINUOUS_ACTION, DISCRETE_ACTION, LOG_PROB
 from learner.networks.distributions import branch_offsets
 from learner.trainers.actor_critic.loss import log_probability
 from learner.trainers.ppo.trainer import PPOTrainer

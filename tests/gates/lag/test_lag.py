@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from learner.device.columns import LOG_PROB
+from learner.buffers.columns import LOG_PROB
 from learner.trainers.ppo.trainer import PPOTrainer
 from tests.gates.catalog import GATES
 from tests.gates.lag.actor import Delayed, LaggingActor

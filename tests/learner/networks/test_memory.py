@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from learner.device.sequences import Cut, pack
+from learner.buffers.sequences import Cut, pack
 from learner.networks.initializers import Initialization, Initializer
 from learner.networks.memory import Memory, Unrolled
 from learner.networks.policy import PolicyNetwork

@@ -7,12 +7,12 @@ import torch
 from rollcast.enums import Purpose
 from rollcast.trajectories import Chunk
 
-from learner.device.buffer import UpdateBuffer
-from learner.device.columns import on_policy_columns
+from learner.buffers.buffer import UpdateBuffer
+from learner.buffers.columns import on_policy_columns
 from learner.ingest.ledger import Ledger
 from learner.ingest.queue import QueuedChunk
 from learner.trainers.intake import Intake
-from tests.learner.device.chunks import SPEC, make_chunk
+from tests.learner.buffers.chunks import SPEC, make_chunk
 
 
 class Parts:

@@ -12,9 +12,9 @@ from rollcast.specs import ActionSpec, BehaviorSpec
 from rollcast.trajectories import Chunk
 from torch import Tensor
 
-from learner.device.batches import Source
-from learner.device.buffer import Plan
-from learner.device.sequences import SequenceMinibatches, SequenceTable
+from learner.buffers.batches import Source
+from learner.buffers.buffer import Plan
+from learner.buffers.sequences import SequenceMinibatches, SequenceTable
 from learner.exits import UserError
 from learner.ingest.magnitude import LARGEST
 from learner.networks.body import Body

@@ -13,10 +13,10 @@ from rollcast.specs import BehaviorSpec
 from torch import Tensor, nn
 from torch.distributions import Categorical, Normal
 
-from learner.device.columns import MEMORY, REWARD, TERMINATED
-from learner.device.replay import Places
-from learner.device.replay_sequences import on_device
-from learner.device.sequences import pack_with_next
+from learner.buffers.columns import MEMORY, REWARD, TERMINATED
+from learner.buffers.replay import Places
+from learner.buffers.replay_sequences import on_device
+from learner.buffers.sequences import pack_with_next
 from learner.exits import UserError
 from learner.networks.memory import Memory, Unrolled
 from learner.settings.load import load_run_options

@@ -10,7 +10,7 @@ import pytest
 import torch
 from rollcast.enums import ColumnRole
 
-from learner.device.replay_file import FILE_NAME, OTHER_FILE_NAME
+from learner.buffers.replay_file import FILE_NAME, OTHER_FILE_NAME
 from learner.ingest.round_queue import RoundQueue
 from learner.trainers import replay
 from learner.trainers.sac.trainer import SACTrainer

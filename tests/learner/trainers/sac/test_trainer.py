@@ -11,7 +11,7 @@ import structlog
 import torch
 from rollcast.specs import BehaviorSpec
 
-from learner.device.replay_file import FILE_NAME
+from learner.buffers.replay_file import FILE_NAME
 from learner.exits import UserError
 from learner.rewards.transitions import Transitions
 from learner.trainers import replay

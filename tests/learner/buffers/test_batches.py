@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from learner.device.batches import Minibatches, Source
+from learner.buffers.batches import Minibatches, Source
 
 
 def make_sources(steps: int) -> dict[str, Source]:

@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from rollcast.enums import ObservationKind
 
-from learner.device.columns import ACTION_MASK, DISCRETE_ACTION, TERMINATED, RingColumn, observation_column
-from learner.device.replay import ReplayMemory
+from learner.buffers.columns import ACTION_MASK, DISCRETE_ACTION, TERMINATED, RingColumn, observation_column
+from learner.buffers.replay import ReplayMemory
 
 _STEPS_AT_ONCE: Final = 2**16
 

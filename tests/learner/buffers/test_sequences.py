@@ -10,11 +10,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learner.device.batches import Source
-from learner.device.buffer import Place, UpdateBuffer
-from learner.device.columns import MEMORY, on_policy_columns
-from learner.device.layout import segments_of
-from learner.device.sequences import SequenceMinibatches, SequenceTable, cut_segments, pack, split_by_steps
+from learner.buffers.batches import Source
+from learner.buffers.buffer import Place, UpdateBuffer
+from learner.buffers.columns import MEMORY, on_policy_columns
+from learner.buffers.layout import segments_of
+from learner.buffers.sequences import SequenceMinibatches, SequenceTable, cut_segments, pack, split_by_steps
 
 from .chunks import SPEC, make_chunk
 

@@ -13,11 +13,11 @@ from rollcast.enums import SegmentEnd
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from rollcast.trajectories import Chunk
 
-from learner.device.columns import ACTION_MASK, REWARD, TERMINATED
-from learner.device.layout import segments_of
-from learner.device.replay import ReplayMemory, replay_columns
+from learner.buffers.columns import ACTION_MASK, REWARD, TERMINATED
+from learner.buffers.layout import segments_of
+from learner.buffers.replay import ReplayMemory, replay_columns
 from learner.ingest.replay_size import ReplaySize, replay_row_bytes, replay_size
-from tests.learner.device.chunks import SPEC, make_chunk
+from tests.learner.buffers.chunks import SPEC, make_chunk
 
 
 def memory_of(capacity_steps: int, horizon: int = 8, seed: int = 0) -> ReplayMemory:

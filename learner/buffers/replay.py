@@ -19,12 +19,12 @@ from rollcast.specs import BehaviorSpec
 from rollcast.trajectories import Chunk
 from torch import Tensor
 
-from learner.device.columns import ACTION_MASK, MEMORY, REWARD, TERMINATED, RingColumn, step_columns
-from learner.device.layout import ChunkSegments, fill, spans, split
-from learner.device.replay_sequences import DrawnSequences, ReplaySequences, on_device
-from learner.device.ring import DeviceRing
-from learner.device.sequences import pack_with_next
-from learner.device.staging import Block, staging_for
+from learner.buffers.columns import ACTION_MASK, MEMORY, REWARD, TERMINATED, RingColumn, step_columns
+from learner.buffers.layout import ChunkSegments, fill, spans, split
+from learner.buffers.replay_sequences import DrawnSequences, ReplaySequences, on_device
+from learner.buffers.ring import DeviceRing
+from learner.buffers.sequences import pack_with_next
+from learner.buffers.staging import Block, staging_for
 from learner.ingest.replay_size import ReplaySize
 
 _FINAL_MASK = "final_action_mask"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from learner.device.columns import RingColumn
-from learner.device.ring import DeviceRing
+from learner.buffers.columns import RingColumn
+from learner.buffers.ring import DeviceRing
 
 
 def make_ring(capacity_rows: int = 10) -> DeviceRing:

@@ -9,10 +9,10 @@ import torch
 from rollcast.enums import SegmentEnd
 from rollcast.trajectories import Chunk
 
-from learner.device.buffer import UpdateBuffer
-from learner.device.columns import on_policy_columns
-from learner.device.layout import segments_of
-from tests.learner.device.chunks import SPEC, make_chunk
+from learner.buffers.buffer import UpdateBuffer
+from learner.buffers.columns import on_policy_columns
+from learner.buffers.layout import segments_of
+from tests.learner.buffers.chunks import SPEC, make_chunk
 
 
 def make_buffer(capacity_rows: int = 64, block_rows: int = 16, *, grows: bool = False) -> UpdateBuffer:

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from learner.device.ring import DeviceRing
+from learner.buffers.ring import DeviceRing
 
 Block = Mapping[str, NDArray[Any]]
 """Arrays to fill, by column name: ``[rows, *shape]`` each."""

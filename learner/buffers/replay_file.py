@@ -3,7 +3,7 @@
 The file is a zip archive of plain numpy arrays (one for each column, without compression), the row of each step, with a
 memory of the policy the row and length of each sequence, and a page that says what they are. Nothing in it is code:
 arrays of objects are refused. Checksums are compared. What actors may not send is not read from a file either
-(`learner.device.replay_values`), and every number that is used as an index is checked.
+(`learner.buffers.replay_values`), and every number that is used as an index is checked.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from learner.device.columns import MEMORY, RingColumn
-from learner.device.replay import ReplayMemory
-from learner.device.replay_values import check_actions, check_values
+from learner.buffers.columns import MEMORY, RingColumn
+from learner.buffers.replay import ReplayMemory
+from learner.buffers.replay_values import check_actions, check_values
 from learner.files import atomic_file, open_regular
 from learner.saved_values import reason
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from learner.device.columns import RingColumn
+from learner.buffers.columns import RingColumn
 from learner.ingest import ring_size as sizes
 from learner.ingest.ring_size import RingSize
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from learner.device.columns import RingColumn
-from learner.device.ring import DeviceRing
-from learner.device.staging import DirectStaging, staging_for
+from learner.buffers.columns import RingColumn
+from learner.buffers.ring import DeviceRing
+from learner.buffers.staging import DirectStaging, staging_for
 
 
 def test_on_a_cpu_nothing_is_copied() -> None:

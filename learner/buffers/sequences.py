@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from learner.device.batches import Source
+from learner.buffers.batches import Source
 from learner.networks.value import Sequences
 
 Index = NDArray[np.int64]

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from learner.device.buffer import UpdateBuffer
-from learner.device.columns import on_policy_columns
-from learner.device.layout import segments_of
-from learner.device.sizes import ring_size
+from learner.buffers.buffer import UpdateBuffer
+from learner.buffers.columns import on_policy_columns
+from learner.buffers.layout import segments_of
+from learner.buffers.sizes import ring_size
 from learner.exits import ExitCode, UserError
-from tests.learner.device.chunks import SPEC, make_chunk
+from tests.learner.buffers.chunks import SPEC, make_chunk
 
 COLUMNS = on_policy_columns(SPEC)
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from rollcast.trajectories import Chunk
 
-from learner.device.columns import ACTION_MASK, REWARD, VERSION, RingColumn
-from learner.device.staging import Block
+from learner.buffers.columns import ACTION_MASK, REWARD, VERSION, RingColumn
+from learner.buffers.staging import Block
 
 
 @dataclass(frozen=True, slots=True)

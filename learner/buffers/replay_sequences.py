@@ -1,6 +1,6 @@
 """The sequences of a replay memory: where each begins, how long it is, and which are still whole.
 
-All of it is on the host, which must know the lengths of what is drawn (see `learner.device.sequences`). Segments are cut
+All of it is on the host, which must know the lengths of what is drawn (see `learner.buffers.sequences`). Segments are cut
 from their starts at every so many steps, where actors recorded what the policy remembered; so a sequence belongs to one
 agent in one episode. When its first step makes room for a newer one, the rest of it is not drawn any more: what was
 remembered before it is gone.
@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from learner.device.sequences import Index, PackedRows, cut_segments
+from learner.buffers.sequences import Index, PackedRows, cut_segments
 
 
 class DrawnSequences(NamedTuple):
-    """S drawn sequences: R places in `ReplayMemory.storage`, packed (`learner.device.sequences.PackedRows`), B of steps.
+    """S drawn sequences: R places in `ReplayMemory.storage`, packed (`learner.buffers.sequences.PackedRows`), B of steps.
 
     Attributes:
         rows: ``[R]`` int64, of steps and of what was seen after the last step of each sequence.

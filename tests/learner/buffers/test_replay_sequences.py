@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rollcast.trajectories import Chunk
 
-from learner.device.columns import MEMORY, REWARD
-from learner.device.layout import segments_of
-from learner.device.replay import ReplayMemory, replay_columns
-from learner.device.replay_file import BadReplay, read_replay, write_replay
-from learner.device.replay_sequences import DrawnSequences
-from learner.device.sequences import pack_with_next
+from learner.buffers.columns import MEMORY, REWARD
+from learner.buffers.layout import segments_of
+from learner.buffers.replay import ReplayMemory, replay_columns
+from learner.buffers.replay_file import BadReplay, read_replay, write_replay
+from learner.buffers.replay_sequences import DrawnSequences
+from learner.buffers.sequences import pack_with_next
 from learner.ingest.replay_size import replay_row_bytes, replay_size
-from tests.learner.device.chunks import SPEC, make_chunk
-from tests.learner.device.test_replay_file import _array, _rewrite
+from tests.learner.buffers.chunks import SPEC, make_chunk
+from tests.learner.buffers.test_replay_file import _array, _rewrite
 
 SIZE = 2
 LENGTHS = st.lists(st.integers(1, 8), min_size=1, max_size=6)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
-from learner.device.columns import on_policy_columns, stored_dtype
+from learner.buffers.columns import on_policy_columns, stored_dtype
 from learner.ingest.ring_size import on_policy_row_bytes
 
 

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from learner.device.columns import RingColumn
+from learner.buffers.columns import RingColumn
 
 
 class DeviceRing:

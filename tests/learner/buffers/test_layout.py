@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from rollcast.enums import SegmentEnd
 
-from learner.device.columns import on_policy_columns
-from learner.device.layout import fill, segments_of, spans, split
-from tests.learner.device.chunks import SPEC, make_chunk
+from learner.buffers.columns import on_policy_columns
+from learner.buffers.layout import fill, segments_of, spans, split
+from tests.learner.buffers.chunks import SPEC, make_chunk
 
 
 def test_spans() -> None:

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from rollcast.enums import ObservationKind, SegmentEnd
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
-from learner.device.columns import ACTION_MASK, DISCRETE_ACTION, REWARD, TERMINATED
-from learner.device.replay import ReplayMemory
-from learner.device.replay_file import BadReplay, read_replay, write_replay
+from learner.buffers.columns import ACTION_MASK, DISCRETE_ACTION, REWARD, TERMINATED
+from learner.buffers.replay import ReplayMemory
+from learner.buffers.replay_file import BadReplay, read_replay, write_replay
 from learner.files import WriteFailed
 from learner.ingest.replay_size import replay_row_bytes, replay_size
-from tests.learner.device.chunks import make_chunk
-from tests.learner.device.test_replay import add, held, memory_of
+from tests.learner.buffers.chunks import make_chunk
+from tests.learner.buffers.test_replay import add, held, memory_of
 
 
 def written(tmp_path: Path, lengths: list[int], capacity: int = 30) -> tuple[ReplayMemory, Path]:

@@ -15,10 +15,10 @@ from rollcast.enums import SegmentEnd
 from rollcast.trajectories import Chunk
 from torch import Tensor
 
-from learner.device.columns import ACTION_MASK, MEMORY, RingColumn
-from learner.device.layout import ChunkSegments, fill, spans, split
-from learner.device.ring import DeviceRing
-from learner.device.staging import staging_for
+from learner.buffers.columns import ACTION_MASK, MEMORY, RingColumn
+from learner.buffers.layout import ChunkSegments, fill, spans, split
+from learner.buffers.ring import DeviceRing
+from learner.buffers.staging import staging_for
 
 log = structlog.get_logger(__name__)
 

@@ -11,7 +11,7 @@ from learner.checkpoints.names import LAST
 from learner.checkpoints.runfolder import check_run_folder
 from learner.exits import ExitCode, UserError
 from learner.settings import LoadedRun, unsupported
-from learner.settings.run import RunOptions
+from learner.settings.options import RunOptions
 from learner.settings.service import OWN_STATS_WRITERS
 
 

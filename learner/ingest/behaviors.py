@@ -29,7 +29,7 @@ from learner.ingest.trainable import (
 )
 from learner.ingest.wakeup import Wakeup
 from learner.settings.names import name_problem
-from learner.settings.run import RunOptions
+from learner.settings.options import RunOptions
 from learner.settings.service import ServiceSettings
 from learner.settings.trainer import TrainerSettings
 

@@ -17,7 +17,7 @@ from learner.checkpoints.names import safe_name
 from learner.checkpoints.runfolder import RunFolder
 from learner.checkpoints.store import RunState, read_run_state
 from learner.saved_values import count
-from learner.settings.run import RunOptions, UnknownBehaviorError
+from learner.settings.options import RunOptions, UnknownBehaviorError
 
 log = structlog.get_logger(__name__)
 

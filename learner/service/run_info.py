@@ -7,7 +7,7 @@ from typing import Self
 
 from rollcast.v1 import policy_pb2, session_pb2
 
-from learner.settings.run import RunOptions
+from learner.settings.options import RunOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from learner.settings.hyperparameters import HYPERPARAMETERS, HyperparameterSett
 from learner.settings.load import LoadedRun, load_run_options
 from learner.settings.names import name_problem, without_team
 from learner.settings.network import MemorySettings, NetworkSettings
+from learner.settings.options import RunOptions, UnknownBehaviorError
 from learner.settings.resolved import effective_document, resolved_mlagents_json, sources_document, to_yaml
 from learner.settings.rewards import ExtrinsicSettings, RewardSignals, RewardSignalSettings
-from learner.settings.run import RunOptions, UnknownBehaviorError
 from learner.settings.service import ServiceSettings, is_loopback, split_address
 from learner.settings.trainer import TrainerSettings
 from learner.settings.unsupported import unsupported

@@ -14,8 +14,8 @@ from pathlib import Path as FilePath
 
 from learner.settings.base import Path, Tree, Value
 from learner.settings.flags import DETERMINISTIC_FLAG, FLAGS, flag_name
+from learner.settings.options import RunOptions
 from learner.settings.problems import Problems, did_you_mean
-from learner.settings.run import RunOptions
 from learner.settings.slots import scalar_paths, slot_at
 from learner.settings.yaml_reader import parse_value
 

@@ -15,9 +15,9 @@ from learner.settings.layers import from_environment, from_flags, from_secrets, 
 from learner.settings.lint import lint
 from learner.settings.lockstep import cautions, conflicts
 from learner.settings.merge import build_behaviors, build_default
+from learner.settings.options import RunOptions
 from learner.settings.parameters import ParameterSettings
 from learner.settings.problems import Problems, did_you_mean
-from learner.settings.run import RunOptions
 from learner.settings.slots import slot_of
 from learner.settings.sources import sources_of
 from learner.settings.start import settle_start

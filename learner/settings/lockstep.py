@@ -11,7 +11,7 @@ from learner.settings.base import Path, PositiveWhole, SettingsModel, invalid, i
 from learner.settings.hyperparameters import SACHyperparameters
 
 if TYPE_CHECKING:
-    from learner.settings.run import RunOptions
+    from learner.settings.options import RunOptions
     from learner.settings.trainer import TrainerSettings
 
 MAX_ACTORS: Final = 4096

@@ -8,7 +8,7 @@ import yaml
 
 from learner.settings.base import Path, Tree, Value
 from learner.settings.load import LoadedRun
-from learner.settings.run import RunOptions
+from learner.settings.options import RunOptions
 
 MASK = "**********"
 """Stands for a secret wherever settings are shown or written."""

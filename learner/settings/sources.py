@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from learner.settings.base import Path, SettingsModel, Tree
 from learner.settings.layers import leaves
-from learner.settings.run import RunOptions
+from learner.settings.options import RunOptions
 
 
 def sources_of(options: RunOptions, origins: Mapping[Path, str]) -> dict[str, str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from learner.settings.hyperparameters import BUILT_TRAINERS, HYPERPARAMETERS
+from learner.settings.options import RunOptions
 from learner.settings.parameters import MAX_FLOAT32, ParameterSettings
-from learner.settings.run import RunOptions
 from learner.settings.trainer import TrainerSettings
 
 RECURRENT_TRAINERS = frozenset({"appo", "impala", "ppo", "sac"})

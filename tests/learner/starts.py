@@ -14,7 +14,7 @@ from learner.observe.metrics import LearnerMetrics
 from learner.observe.stats import StatsReporter
 from learner.picture import Picture
 from learner.recovery import CheckpointKeeper
-from learner.settings.run import RunOptions
+from learner.settings.options import RunOptions
 from learner.trainers.context import TrainerContext
 from learner.trainers.ppo.trainer import PPOTrainer
 from learner.training import news_of

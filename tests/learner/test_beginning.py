@@ -8,7 +8,7 @@ import pytest
 
 from learner.beginning import choose_seed
 from learner.exits import ExitCode, UserError
-from learner.settings.run import RunOptions
+from learner.settings.options import RunOptions
 
 
 def options(seed: int = -1) -> RunOptions:

@@ -11,7 +11,7 @@ import torch
 from learner.beginning import choose_device
 from learner.determinism import WORKSPACE_VARIABLE, make_deterministic
 from learner.exits import ExitCode, UserError
-from learner.settings.run import RunOptions
+from learner.settings.options import RunOptions
 from tests.learner.process import process_as_before
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")

@@ -7,7 +7,7 @@ from pathlib import Path
 from rollcast.v1 import policy_pb2
 from structlog.testing import capture_logs
 
-from learner.settings.run import RunOptions
+from learner.settings.options import RunOptions
 from learner.teaching import Teacher, make_lessons
 from tests.learner.curriculum.curricula import curriculum
 from tests.learner.ingest.parts import NAME

@@ -23,7 +23,7 @@ from learner.observe.metrics import LearnerMetrics
 from learner.observe.stats import StatsReporter
 from learner.picture import Picture
 from learner.recovery import CheckpointKeeper
-from learner.settings.run import RunOptions
+from learner.settings.options import RunOptions
 from learner.trainers.base import Trainer
 from learner.trainers.ppo.trainer import PPOTrainer
 from tests.learner.publish.unity_behaviors import TRAINED

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from learner.settings.options import RunOptions
 from learner.settings.parameters import ParameterSettings
-from learner.settings.run import RunOptions
 
 
 def parameters(**written: object) -> Mapping[str, ParameterSettings]:

@@ -8,7 +8,7 @@ from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.ledger import Ledger
 from learner.ingest.session import ActorCounters, Session
 from learner.ingest.sessions import Opened, Opening, Resumption, SessionTable
-from learner.settings.run import RunOptions
+from learner.settings.options import RunOptions
 from tests.learner.service.samples import NAME, make_chunk, make_options, make_policy, make_spec
 
 __all__ = ["NAME", "Parts", "make_chunk", "make_options", "make_policy", "make_spec", "open_default"]

@@ -9,7 +9,7 @@ from learner.exits import UserError
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.ledger import Ledger
 from learner.ingest.queue import QueuedChunk
-from learner.settings.run import RunOptions
+from learner.settings.options import RunOptions
 from tests.learner.ingest.parts import NAME, make_chunk, make_options, make_spec, open_default
 
 

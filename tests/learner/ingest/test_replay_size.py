@@ -12,7 +12,7 @@ from learner.ingest.ledger import Ledger
 from learner.ingest.parameters import twin_parameters
 from learner.ingest.replay_size import keeps_replay, replay_row_bytes, replay_size
 from learner.ingest.trainable import footprint
-from learner.settings.run import RunOptions
+from learner.settings.options import RunOptions
 from tests.learner.ingest.parts import NAME, make_spec
 
 

@@ -17,7 +17,7 @@ from learner.ingest.ledger import Ledger
 from learner.ingest.memory import available_bytes
 from learner.ingest.pictures import MIN_SIDE_PIXELS
 from learner.ingest.trainable import footprint
-from learner.settings.run import RunOptions
+from learner.settings.options import RunOptions
 from tests.learner.ingest.parts import NAME, make_options, make_spec, open_default
 
 

@@ -14,7 +14,7 @@ from learner.exits import ExitCode, UserError
 from learner.ingest.session import Session
 from learner.lockstep.barrier import Lockstep
 from learner.observe.stats import StatsReporter
-from learner.settings.run import RunOptions
+from learner.settings.options import RunOptions
 from learner.trainers.ppo.trainer import PPOTrainer
 from tests.learner.ingest.parts import NAME, Parts, make_chunk
 from tests.learner.ingest.test_round_order import queued

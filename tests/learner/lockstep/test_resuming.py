@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from learner.checkpoints.runfolder import RunFolder
 from learner.lockstep.resuming import is_over
-from learner.settings.run import RunOptions
+from learner.settings.options import RunOptions
 from tests.learner.ingest.parts import NAME
 from tests.learner.lockstep.test_saving import in_lockstep
 from tests.learner.starts import SETTINGS, Start, opened

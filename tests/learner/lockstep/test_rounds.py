@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from learner.ingest.behaviors import Behavior
 from learner.lockstep.rounds import Player, Round, assigned, quota_of, round_queue
-from learner.settings.run import RunOptions
+from learner.settings.options import RunOptions
 from tests.learner.ingest.parts import Parts, make_chunk
 from tests.learner.ingest.test_round_order import queued
 

@@ -36,7 +36,7 @@ from learner.observe.view import RunState, RunView
 from learner.publish.store import PolicyStore
 from learner.service.run_info import RunInfo
 from learner.service.server import LearnerServer
-from learner.settings.run import RunOptions
+from learner.settings.options import RunOptions
 from tests.learner.service.samples import make_options, make_policy, make_spec
 
 SECONDS = 20.0

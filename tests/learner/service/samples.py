@@ -13,7 +13,7 @@ from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from rollcast.trajectories import Chunk
 
 from learner.publish.store import StoredPolicy
-from learner.settings.run import RunOptions
+from learner.settings.options import RunOptions
 
 NAME = "CartPole"
 

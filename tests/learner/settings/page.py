@@ -19,7 +19,7 @@ from learner.settings.environment import CheckpointSettings, EngineSettings, Env
 from learner.settings.evaluation import EvaluationSettings
 from learner.settings.lockstep import LockstepSettings
 from learner.settings.network import MemorySettings, NetworkSettings, TowerSettings
-from learner.settings.run import RunOptions
+from learner.settings.options import RunOptions
 from learner.settings.service import ServiceSettings
 from tests.learner.trainers.pages import range_in_words
 

@@ -14,7 +14,7 @@ from learner.settings.base import SettingsModel
 from learner.settings.environment import EngineSettings, EnvironmentSettings
 from learner.settings.load import load_run_options
 from learner.settings.network import NetworkSettings
-from learner.settings.run import RunOptions
+from learner.settings.options import RunOptions
 from learner.settings.service import MAX_SECONDS, ServiceSettings
 from learner.settings.trainer import TrainerSettings
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from learner.settings.flags import FLAGS, flag_name
-from learner.settings.run import RunOptions
+from learner.settings.options import RunOptions
 from learner.settings.slots import slot_at
 
 

@@ -11,8 +11,8 @@ import pytest
 from learner.cli import main
 from learner.settings.base import SettingsModel
 from learner.settings.hyperparameters import HYPERPARAMETERS
+from learner.settings.options import RunOptions
 from learner.settings.parameters import SAMPLERS, ParameterSettings
-from learner.settings.run import RunOptions
 from learner.settings.slots import slot_of
 from tests.learner.settings.page import BLOCKS, ELSEWHERE, PAGE, filled
 from tests.learner.trainers.pages import FOLDER

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from learner.settings.run import RunOptions
+from learner.settings.options import RunOptions
 
 CONSTANT = {"sampler_type": "constant", "sampler_parameters": {"seed": -1, "value": 3.0}}
 UNIFORM = {"sampler_type": "uniform", "sampler_parameters": {"min_value": 2.0, "max_value": 3.0}}

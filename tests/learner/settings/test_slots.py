@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from learner.settings.base import Tree
-from learner.settings.run import RunOptions
+from learner.settings.options import RunOptions
 from learner.settings.slots import scalar_paths, slot_at
 
 RAW: Tree = {"behaviors": {"A": {"trainer_type": "ppo"}, "B": {"trainer_type": "none such"}}}

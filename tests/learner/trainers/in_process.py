@@ -20,7 +20,7 @@ from learner.ingest.ledger import Ledger
 from learner.ingest.queue import QueuedChunk
 from learner.networks.policy import PolicyNetwork
 from learner.observe.stats import StatsReporter
-from learner.settings.run import RunOptions
+from learner.settings.options import RunOptions
 from learner.trainers.context import Progress, TrainerContext
 
 CARTPOLE = BehaviorSpec(

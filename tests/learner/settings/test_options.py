@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from learner.settings.run import RunOptions, UnknownBehaviorError
+from learner.settings.options import RunOptions, UnknownBehaviorError
 from learner.settings.trainer import TrainerSettings
 
 

@@ -1,4 +1,4 @@
-"""The whole run file as one frozen tree."""
+"""The whole run file as one frozen tree: `RunOptions`."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def _cases() -> Iterator[tuple[str, str, float]]:
         for name, field in model.model_fields.items():
             if field.annotation in {float, float | None}:
                 accepted = [value for value in EXTREMES if _is_accepted(trainer_type, name, value)]
-                yield from ((trainer_type, name, value) for value in {accepted[0], accepted[-1]})
+                yield from ((trainer_type, name, value) for value in dict.fromkeys((accepted[0], accepted[-1])))
 
 
 def _is_accepted(trainer_type: str, name: str, value: float) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from rollcast.specs import BehaviorSpec
 
-from learner.ingest.ring_size import stored_type
+from learner.sizing.ring_size import stored_type
 
 ACTION_MASK = "action_mask"
 CONTINUOUS_ACTION = "continuous_action"

@@ -25,7 +25,7 @@ from learner.buffers.replay_sequences import DrawnSequences, ReplaySequences, on
 from learner.buffers.ring import DeviceRing
 from learner.buffers.sequences import pack_with_next
 from learner.buffers.staging import Block, staging_for
-from learner.ingest.replay_size import ReplaySize
+from learner.sizing.replay_size import ReplaySize
 
 _FINAL_MASK = "final_action_mask"
 

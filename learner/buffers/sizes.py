@@ -1,12 +1,12 @@
-"""How large the ring of these columns and its blocks are; the arithmetic is `learner.ingest.ring_size`'s."""
+"""How large the ring of these columns and its blocks are; the arithmetic is `learner.sizing.ring_size`'s."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from learner.buffers.columns import RingColumn
-from learner.ingest import ring_size as sizes
-from learner.ingest.ring_size import RingSize
+from learner.sizing import ring_size as sizes
+from learner.sizing.ring_size import RingSize
 
 __all__ = ["RingSize", "ring_size"]
 
@@ -14,7 +14,7 @@ __all__ = ["RingSize", "ring_size"]
 def ring_size(
     columns: Sequence[RingColumn], *, ring_steps: int | None, buffer_size: int, time_horizon: int, chunk_steps: int
 ) -> RingSize:
-    """Chooses the size of the ring; see `learner.ingest.ring_size.ring_size`.
+    """Chooses the size of the ring; see `learner.sizing.ring_size.ring_size`.
 
     Args:
         columns: what a row holds.

@@ -15,11 +15,15 @@ from rollcast.v1 import spec_pb2
 
 from learner.exits import UserError
 from learner.ingest.ledger import Ledger
-from learner.ingest.memory import available_bytes
 from learner.ingest.queue import TrajectoryQueue
-from learner.ingest.replay_size import keeps_replay
 from learner.ingest.round_queue import RoundQueue
-from learner.ingest.trainable import (
+from learner.ingest.wakeup import Wakeup
+from learner.settings.names import name_problem
+from learner.settings.options import RunOptions
+from learner.settings.service import ServiceSettings
+from learner.settings.trainer import TrainerSettings
+from learner.sizing.footprint import (
+    available_bytes,
     check_footprint,
     check_observations,
     check_pictures,
@@ -27,11 +31,7 @@ from learner.ingest.trainable import (
     footprint,
     signal_networks,
 )
-from learner.ingest.wakeup import Wakeup
-from learner.settings.names import name_problem
-from learner.settings.options import RunOptions
-from learner.settings.service import ServiceSettings
-from learner.settings.trainer import TrainerSettings
+from learner.sizing.replay_size import keeps_replay
 
 NOT_TRAINING: Final = "not_training"
 MAX_BEHAVIORS: Final = 256

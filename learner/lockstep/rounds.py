@@ -11,9 +11,9 @@ from rollcast.v1 import policy_pb2
 from learner.exits import ExitCode, UserError
 from learner.ingest.behaviors import Behavior
 from learner.ingest.queue import QueuedChunk
-from learner.ingest.replay_size import keeps_replay
 from learner.ingest.round_queue import RoundQueue
 from learner.ingest.session import Session
+from learner.sizing.replay_size import keeps_replay
 
 ROW_COPIES = 2
 """Each step may end a segment, which then holds the observation after it, too."""

@@ -13,9 +13,9 @@ import torch
 from rollcast.specs import ObservationSpec
 from torch import Tensor, nn
 
-from learner.ingest.network_size import EMBEDDING, HEADS
 from learner.networks.activations import Activation, activation
 from learner.networks.initializers import Initializer
+from learner.sizing.networks import EMBEDDING, HEADS
 
 PADDING_BELOW = 0.01
 """An entity whose squares sum to less is not there: simulators fill up their lists with zeros."""

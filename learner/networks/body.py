@@ -9,7 +9,6 @@ import torch
 from rollcast.specs import ObservationSpec
 from torch import Tensor, nn
 
-from learner.ingest.boards import row_numbers
 from learner.networks.conditioning import ConditionedLayer
 from learner.networks.dense import DenseLayers, DenseRecord
 from learner.networks.encoders import ObservationEncoder
@@ -17,6 +16,7 @@ from learner.networks.initializers import Initializer
 from learner.networks.memory import Memory, MemoryRecord, Unrolled
 from learner.networks.tower import BoardEncoder
 from learner.settings.network import NetworkSettings
+from learner.sizing.networks import row_numbers
 
 Needed = TypeVar("Needed")
 

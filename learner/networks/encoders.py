@@ -11,13 +11,13 @@ from rollcast.specs import ObservationKind, ObservationSpec
 from torch import Tensor, nn
 
 from learner.exits import ExitCode, UserError
-from learner.ingest.network_size import goal_fault, is_entities
 from learner.networks.added import AddedEncoder
 from learner.networks.attention import EntityAttention
 from learner.networks.initializers import Initializer
 from learner.networks.normalizer import Normalizer
 from learner.networks.visual import ImageEncoder
 from learner.settings.network import VISUAL_ENCODERS, NetworkSettings
+from learner.sizing.networks import goal_fault, is_entities
 
 
 class VectorEncoder(nn.Module):

@@ -15,13 +15,11 @@ from rollcast.specs import ObservationSpec
 from torch import Tensor, nn
 
 from learner.exits import ExitCode, UserError
-from learner.ingest.boards import Board, board_fault, board_of
-from learner.ingest.network_size import is_picture
-from learner.ingest.pictures import is_channels_first
 from learner.networks.encoders import Encoded, VectorEncoder, build_encoder
 from learner.networks.heads import CategoricalHead, ValueHead
 from learner.networks.initializers import Initializer
 from learner.settings.network import NetworkSettings, TowerSettings
+from learner.sizing.networks import Board, board_fault, board_of, is_channels_first, is_picture
 
 
 class _Block(nn.Module):

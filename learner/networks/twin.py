@@ -15,7 +15,6 @@ import torch
 from rollcast.specs import BehaviorSpec
 from torch import Tensor, nn
 
-from learner.ingest.boards import Board
 from learner.networks.activations import Activation, activation
 from learner.networks.conditioning import ConditionedLayer
 from learner.networks.encoders import Encoded, ObservationEncoder, VectorEncoder
@@ -23,6 +22,7 @@ from learner.networks.initializers import Initializer
 from learner.networks.memory import Memory, Unrolled
 from learner.networks.tower import BoardEncoder
 from learner.settings.network import NetworkSettings
+from learner.sizing.networks import Board
 
 TWINS = 2
 

@@ -7,7 +7,8 @@ from rollcast.specs import ImageLayout, ObservationSpec
 from torch import Tensor, nn
 
 from learner.exits import ExitCode, UserError
-from learner.ingest.pictures import (
+from learner.networks.initializers import Initializer
+from learner.sizing.networks import (
     CONVOLUTIONS,
     RESIDUAL_CHANNELS,
     RESIDUAL_POOL,
@@ -15,7 +16,6 @@ from learner.ingest.pictures import (
     picture_fault,
     picture_size,
 )
-from learner.networks.initializers import Initializer
 
 
 class ImageEncoder(nn.Module):

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from learner.ingest.signal_size import MODEL_UNITS, without_memory
 from learner.networks.activations import Activation
 from learner.networks.body import Body
 from learner.networks.dense import DenseLayers
@@ -26,6 +25,7 @@ from learner.rewards.actions import ActionNumbers
 from learner.rewards.learned import LearnedReward, SignalSetup
 from learner.rewards.transitions import Transitions
 from learner.settings.rewards import CuriositySettings
+from learner.sizing.parameters import MODEL_UNITS, without_memory
 
 LOSS_FACTOR = 10.0
 FORWARD_SHARE = 0.2

@@ -23,7 +23,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from learner.ingest.signal_size import BOTTLENECK, without_memory
 from learner.networks.dense import DenseLayers
 from learner.networks.encoders import ObservationEncoder
 from learner.networks.initializers import Initializer
@@ -32,6 +31,7 @@ from learner.rewards.demonstrations import DemonstrationBuffer
 from learner.rewards.learned import LearnedReward, SignalSetup
 from learner.rewards.transitions import Transitions
 from learner.settings.rewards import GAILSettings
+from learner.sizing.parameters import BOTTLENECK, without_memory
 
 PENALTY = 10.0
 CERTAINTY = 1.0 - 1e-7

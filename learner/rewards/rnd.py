@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from learner.ingest.signal_size import without_memory
 from learner.networks.body import Body
 from learner.networks.initializers import Initializer
 from learner.rewards.learned import LearnedReward, SignalSetup
 from learner.rewards.transitions import Transitions
 from learner.settings.rewards import RNDSettings
+from learner.sizing.parameters import without_memory
 
 
 class RNDNetwork(nn.Module):

@@ -24,6 +24,7 @@ WITHOUT_TORCH = (
     "learner.settings",
     "learner.observe",
     "learner.ingest",
+    "learner.sizing",
     "learner.service",
     "learner.web",
     "learner.web_hooks",

@@ -8,7 +8,7 @@ import torch
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 from learner.buffers.columns import on_policy_columns, stored_dtype
-from learner.ingest.ring_size import on_policy_row_bytes
+from learner.sizing.ring_size import on_policy_row_bytes
 
 
 def test_columns_follow_the_spec() -> None:

@@ -16,7 +16,7 @@ from rollcast.trajectories import Chunk
 from learner.buffers.columns import ACTION_MASK, REWARD, TERMINATED
 from learner.buffers.layout import segments_of
 from learner.buffers.replay import ReplayMemory, replay_columns
-from learner.ingest.replay_size import ReplaySize, replay_row_bytes, replay_size
+from learner.sizing.replay_size import ReplaySize, replay_row_bytes, replay_size
 from tests.learner.buffers.chunks import SPEC, make_chunk
 
 

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from learner.ingest.network_size import EMBEDDING, attention_parameters
 from learner.networks.attention import EntityAttention
 from learner.networks.encoders import ObservationEncoder
 from learner.networks.initializers import Initializer
 from learner.networks.policy import PolicyNetwork
 from learner.networks.value import ActorCritic, build_critic
 from learner.settings.network import NetworkSettings
+from learner.sizing.networks import EMBEDDING, attention_parameters
 from tests.learner.networks.specs import behavior, entities, image, vector
 
 SETTINGS = NetworkSettings(hidden_units=16)

@@ -9,13 +9,13 @@ import torch
 from rollcast.enums import ObservationRole
 
 from learner.exits import ExitCode, UserError
-from learner.ingest.network_size import conditioning_parameters
 from learner.networks.body import Body
 from learner.networks.conditioning import ConditionedLayer
 from learner.networks.initializers import Initializer
 from learner.networks.policy import PolicyNetwork
 from learner.networks.value import ActorCritic, build_critic
 from learner.settings.network import NetworkSettings
+from learner.sizing.networks import conditioning_parameters
 from tests.learner.networks.specs import behavior, entities, goal, image, vector
 
 SETTINGS = NetworkSettings(hidden_units=16)

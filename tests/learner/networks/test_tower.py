@@ -12,8 +12,6 @@ from rollcast.errors import Untrainable
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 from learner.exits import UserError
-from learner.ingest.boards import board_fault, row_numbers, tower_parameters
-from learner.ingest.trainable import check_pictures
 from learner.networks.policy import PolicyNetwork
 from learner.networks.value import ActorCritic, OutputGradients, build_critic
 from learner.publish.check import open_session
@@ -22,6 +20,8 @@ from learner.publish.onnx import PolicyExporter
 from learner.publish.unity import render_unity
 from learner.settings.network import NetworkSettings
 from learner.settings.trainer import TrainerSettings
+from learner.sizing.footprint import check_pictures
+from learner.sizing.networks import board_fault, row_numbers, tower_parameters
 from tests.learner.networks.specs import entities, vector
 
 TOWER = {"depth": 2, "width": 6, "policy_planes": 3, "value_planes": 2}

@@ -9,9 +9,9 @@ import torch
 from rollcast.enums import ImageLayout
 
 from learner.exits import ExitCode, UserError
-from learner.ingest.pictures import MIN_SIDE_PIXELS, encoded_size
 from learner.networks.initializers import Initializer
 from learner.networks.visual import ImageEncoder
+from learner.sizing.networks import MIN_SIDE_PIXELS, encoded_size
 from tests.learner.networks.specs import image
 
 

@@ -1,9 +1,11 @@
-"""Whether a declared behavior can be trained here: refused at its declaration, it costs one actor and not the run."""
+"""Estimates the memory that training a behavior takes, and refuses a declaration that cannot be trained here."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from rollcast.enums import ObservationKind
@@ -11,18 +13,55 @@ from rollcast.errors import Untrainable
 from rollcast.limits import MAX_POLICY_BYTES
 from rollcast.specs import BehaviorSpec
 
-from learner.ingest.boards import board_fault, row_numbers
-from learner.ingest.network_size import goal_fault, is_entities, is_picture
-from learner.ingest.parameters import policy_parameters, twin_parameters, value_parameters
-from learner.ingest.pictures import picture_fault
-from learner.ingest.replay_size import keeps_replay, replay_row_bytes, replay_size
-from learner.ingest.ring_size import on_policy_row_bytes, ring_size
-from learner.ingest.signal_size import signal_network, signal_parameters
 from learner.settings.hyperparameters import SharedCriticHyperparameters
 from learner.settings.network import NetworkSettings
 from learner.settings.rewards import LearnedSignalSettings
 from learner.settings.service import ServiceSettings
 from learner.settings.trainer import TrainerSettings
+from learner.sizing.networks import board_fault, goal_fault, is_entities, is_picture, picture_fault, row_numbers
+from learner.sizing.parameters import (
+    policy_parameters,
+    signal_network,
+    signal_parameters,
+    twin_parameters,
+    value_parameters,
+)
+from learner.sizing.replay_size import keeps_replay, replay_row_bytes, replay_size
+from learner.sizing.ring_size import on_policy_row_bytes, ring_size
+
+_MEMINFO: Final = Path("/proc/meminfo")
+_CGROUP: Final = Path("/sys/fs/cgroup")
+
+
+def available_bytes(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int:
+    """Returns what can be taken without pushing anything out: of the machine, and of the container if it has a limit.
+
+    Args:
+        meminfo: of Linux; without it, all the machine's memory counts as free.
+        cgroup: of this container (version 2).
+    """
+    free = _machine_bytes(meminfo)
+    limit, used = _number(cgroup / "memory.max"), _number(cgroup / "memory.current")
+    return free if limit is None else max(0, min(free, limit - (used or 0)))
+
+
+def _machine_bytes(meminfo: Path) -> int:
+    try:
+        for line in meminfo.read_text(encoding="ascii").splitlines():
+            name, _, value = line.partition(":")
+            if name == "MemAvailable":
+                return int(value.split()[0]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass  # another system, or another form: the next best number follows
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None  # no container, or no limit ("max")
+
 
 _COPIES: Final = 7
 """Of all that learns: parameters, gradient and two moments of Adam, and what an update that fails goes back to."""

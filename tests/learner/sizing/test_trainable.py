@@ -14,10 +14,9 @@ from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.ledger import Ledger
-from learner.ingest.memory import available_bytes
-from learner.ingest.pictures import MIN_SIDE_PIXELS
-from learner.ingest.trainable import footprint
 from learner.settings.options import RunOptions
+from learner.sizing.footprint import available_bytes, footprint
+from learner.sizing.networks import MIN_SIDE_PIXELS
 from tests.learner.ingest.parts import NAME, make_options, make_spec, open_default
 
 

@@ -12,8 +12,6 @@ from rollcast.enums import ImageLayout, ObservationKind
 from rollcast.specs import BehaviorSpec, ObservationSpec
 from torch import nn
 
-from learner.ingest.parameters import policy_parameters, twin_parameters, value_parameters
-from learner.ingest.signal_size import signal_parameters
 from learner.networks.policy import PolicyNetwork
 from learner.networks.squashed import SquashedPolicyNetwork
 from learner.networks.twin import TwinCritic
@@ -24,6 +22,7 @@ from learner.rewards.learned import SignalSetup
 from learner.rewards.rnd import RNDNetwork
 from learner.settings.network import NetworkSettings
 from learner.settings.rewards import CuriositySettings, GAILSettings, RNDSettings
+from learner.sizing.parameters import policy_parameters, signal_parameters, twin_parameters, value_parameters
 from tests.learner.networks.specs import behavior, entities, goal, image, vector
 
 BOARD = ObservationSpec("board", np.dtype(np.float32), (4, 3, 5), ObservationKind.IMAGE, layout=ImageLayout.CHW)

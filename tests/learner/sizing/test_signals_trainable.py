@@ -10,11 +10,11 @@ from rollcast.specs import BehaviorSpec
 
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.ledger import Ledger
-from learner.ingest.signal_size import signal_parameters
-from learner.ingest.trainable import footprint, signal_networks
 from learner.settings.network import NetworkSettings
 from learner.settings.options import RunOptions
 from learner.settings.rewards import LearnedSignalSettings, RewardSignals, RNDSettings
+from learner.sizing.footprint import footprint, signal_networks
+from learner.sizing.parameters import signal_parameters
 from tests.learner.ingest.parts import NAME
 from tests.learner.networks.specs import behavior as specified
 from tests.learner.networks.specs import entities, image, vector

@@ -9,10 +9,10 @@ from rollcast.errors import Untrainable
 
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.ledger import Ledger
-from learner.ingest.parameters import twin_parameters
-from learner.ingest.replay_size import keeps_replay, replay_row_bytes, replay_size
-from learner.ingest.trainable import footprint
 from learner.settings.options import RunOptions
+from learner.sizing.footprint import footprint
+from learner.sizing.parameters import twin_parameters
+from learner.sizing.replay_size import keeps_replay, replay_row_bytes, replay_size
 from tests.learner.ingest.parts import NAME, make_spec
 
 

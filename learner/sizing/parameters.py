@@ -1,4 +1,4 @@
-"""How many parameters networks have: plain arithmetic, exact, for the check of a declaration.
+"""Counts of network parameters, without torch, for the check of a declaration.
 
 Tests compare each count with the network itself. An encoder of another package counts as one linear layer.
 """
@@ -6,21 +6,24 @@ Tests compare each count with the network itself. An encoder of another package 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from rollcast.specs import BehaviorSpec, ObservationSpec
 
-from learner.ingest.boards import board_of, tower_parameters
-from learner.ingest.network_size import (
+from learner.settings.network import NetworkSettings
+from learner.settings.rewards import GAILSettings, LearnedSignalSettings
+from learner.sizing.networks import (
     attention_parameters,
+    board_of,
     body_width,
     conditioned_parameters,
+    convolution_parameters,
+    encoded_size,
     goal_width,
     is_picture,
     memory_parameters,
+    tower_parameters,
 )
-from learner.ingest.pictures import convolution_parameters, encoded_size
-from learner.settings.network import NetworkSettings
 
 TWINS: Final = 2
 
@@ -129,3 +132,73 @@ def twin_parameters(spec: BehaviorSpec, network: NetworkSettings, signals: int) 
     outputs = signals * (spec.action.mask_size or 1)
     each = dense(size + axes, units, plain) + conditioned_parameters(goals, inputs, units)
     return common + TWINS * (each + linear(units if goals else inputs, outputs))
+
+
+MODEL_UNITS: Final = 256
+"""Width of the one hidden layer of each of curiosity's models."""
+
+BOTTLENECK: Final = 128
+"""Numbers through which gail's score sees, with ``use_vail``."""
+
+
+class SignalParameters(NamedTuple):
+    """Parameters of a reward signal.
+
+    Attributes:
+        learned: with gradient and moments.
+        fixed: that stay as they were drawn.
+    """
+
+    learned: int
+    fixed: int = 0
+
+
+def without_memory(settings: NetworkSettings) -> NetworkSettings:
+    """Returns the settings of a signal's network, which sees single transitions and has no memory, as in ML-Agents."""
+    return settings.model_copy(update={"memory": None})
+
+
+def signal_network(name: str, settings: LearnedSignalSettings) -> NetworkSettings:
+    """Returns the settings of a signal's network as it reads them: gail has layers, and no tower.
+
+    Args:
+        name: in the run file.
+        settings: of the signal.
+    """
+    network = without_memory(settings.network_settings)
+    return network.model_copy(update={"tower": None}) if name == "gail" else network
+
+
+def signal_parameters(name: str, settings: LearnedSignalSettings, spec: BehaviorSpec) -> SignalParameters:
+    """Counts those of a signal; one of a package is taken for a body that learns.
+
+    Args:
+        name: in the run file.
+        settings: of the signal.
+        spec: what the behavior sees and does.
+    """
+    network = signal_network(name, settings)
+    if name == "gail" and isinstance(settings, GAILSettings):
+        return SignalParameters(_discriminator(settings, network, spec))
+    body = body_parameters(spec.observations, network)
+    if name == "rnd":
+        return SignalParameters(body, body)
+    if name != "curiosity":
+        return SignalParameters(body)
+    size, actions = body_size(spec.observations, network), _action_numbers(spec)
+    inverse = linear(2 * size, MODEL_UNITS) + linear(MODEL_UNITS, actions)
+    forecast = linear(size + actions, MODEL_UNITS) + linear(MODEL_UNITS, size)
+    return SignalParameters(body + inverse + forecast)
+
+
+def _action_numbers(spec: BehaviorSpec) -> int:
+    return spec.action.continuous_size + sum(spec.action.discrete_branches)
+
+
+def _discriminator(settings: GAILSettings, network: NetworkSettings, spec: BehaviorSpec) -> int:
+    units, inputs = network.hidden_units, body_width(spec.observations, network)
+    inputs += _action_numbers(spec) + 1 if settings.use_actions else 0
+    layers = encoder_parameters(spec.observations, network) + dense(inputs, units, network.num_layers)
+    if not settings.use_vail:
+        return layers + linear(units, 1)
+    return layers + linear(units, BOTTLENECK) + BOTTLENECK + linear(BOTTLENECK, 1)

@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 from rollcast.specs import BehaviorSpec
 
-from learner.ingest.ring_size import BLOCK_BYTES, MAX_BLOCK_ROWS, stored_type
 from learner.settings.hyperparameters import SACHyperparameters
 from learner.settings.trainer import TrainerSettings
+from learner.sizing.ring_size import BLOCK_BYTES, MAX_BLOCK_ROWS, stored_type
 
 _SHORT_SEGMENT_STEPS: Final = 4
 """Mean length of the segments for which there is room; with shorter ones a memory holds fewer steps."""

@@ -1,0 +1,1 @@
+"""Judges sizes of networks, rings and replay memories without torch."""

@@ -12,28 +12,28 @@ import threading
 
 import structlog
 
-from learner.announcing import announce
-from learner.assembly import Assembly
-from learner.beginning import (
-    with_port,
-)
 from learner.checkpoints.runfolder import RunFolder, open_run_folder
-from learner.ending import write_ending
-from learner.exits import ExitCode, UserError
-from learner.inference import serve_inference
-from learner.lockstep.resuming import is_over
+from learner.commands.inference import serve_inference
+from learner.commands.preflight import check_supported
+from learner.common.exits import ExitCode, UserError
 from learner.observe import logs
 from learner.observe.address import BoundAddresses, remove_addresses
 from learner.observe.display import Display, open_display
 from learner.observe.logfile import LogFile
-from learner.operator_signals import OperatorSignals
-from learner.preflight import check_supported
-from learner.recovery import Kept
+from learner.run.announcing import announce
+from learner.run.assembly import Assembly
+from learner.run.checkpointing import Kept
+from learner.run.ending import write_ending
+from learner.run.lockstep.resuming import is_over
+from learner.run.operator_signals import OperatorSignals
+from learner.run.setup import (
+    with_port,
+)
+from learner.run.stopping import Stop
 from learner.service.server import LearnerServer, require_free
 from learner.settings import LoadedRun
-from learner.shares import bottleneck_meter
-from learner.status_site import StatusSite, check_http
-from learner.stopping import Stop
+from learner.status.actor_shares import bottleneck_meter
+from learner.web.status_site import StatusSite, check_http
 
 log = structlog.get_logger(__name__)
 

@@ -17,13 +17,48 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from learner.evaluate_command import add_evaluate
-from learner.exits import ExitCode, UserError
-from learner.mlagents_flags import add_mlagents_flags
-from learner.runs.commands import add_compare, add_runs
+from learner.commands.evaluate import add_evaluate
+from learner.commands.runs.commands import add_compare, add_runs
+from learner.common.exits import ExitCode, UserError
 
 if TYPE_CHECKING:
-    from learner.operator import Operator
+    from learner.commands.operator import Operator
+
+_VALUES: Sequence[tuple[str, str, str]] = (
+    ("env", "BUILD", "the Unity player that gateways start; without it they wait for the editor"),
+    ("base-port", "N", "port of a gateway's first player (default: 5005)"),
+    ("num-envs", "N", "players of a gateway (default: 1)"),
+    ("num-areas", "N", "training areas in a player (default: 1)"),
+    ("timeout-wait", "S", "seconds that a player may take to answer (default: 60)"),
+    ("max-lifetime-restarts", "N", "restarts of a player, -1 for any number (default: 10)"),
+    ("restarts-rate-limit-n", "N", "of them within the period, -1 for any number (default: 1)"),
+    ("restarts-rate-limit-period-s", "S", "the period in seconds (default: 60)"),
+    ("width", "N", "width of a player's window in pixels (default: 84)"),
+    ("height", "N", "its height (default: 84)"),
+    ("quality-level", "N", "Unity's quality level (default: 5)"),
+    ("time-scale", "X", "how much faster than real time Unity runs (default: 20)"),
+    ("target-frame-rate", "N", "Unity's target frame rate, -1 for the fastest (default: -1)"),
+    ("capture-frame-rate", "N", "Unity's capture frame rate (default: 60)"),
+)
+_SWITCHES: Sequence[tuple[str, str]] = (
+    ("no-graphics", "players draw nothing"),
+    ("no-graphics-monitor", "players draw nothing but the first one"),
+    ("inference", "act without training"),
+    ("debug", "log more"),
+)
+
+
+def add_mlagents_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds those that a learner has no other use for than to tell its gateways and to keep them in the run folder."""
+    group = parser.add_argument_group("Unity, as in mlagents-learn")
+    for name, shown, text in _VALUES:
+        group.add_argument(f"--{name}", metavar=shown, help=text)
+    for name, text in _SWITCHES:
+        group.add_argument(f"--{name}", action="store_const", const="true", help=text)
+    group.add_argument(
+        "--env-args", nargs=argparse.REMAINDER, metavar="...", help="arguments of the player: all that follows"
+    )
+
 
 _EXIT_CODES = "exit codes:\n" + "\n".join(f"  {code.value:3d}  {code.help}" for code in ExitCode)
 
@@ -246,7 +281,7 @@ def _serve(parsed: argparse.Namespace) -> int:
 
 def _check_config(parsed: argparse.Namespace) -> int:
     with _learner_extra("check-config"):
-        from learner.preflight import check_start, missing_parts
+        from learner.commands.preflight import check_start, missing_parts
         from learner.settings import load_run_options
         from learner.settings.check import check_config
 
@@ -258,14 +293,13 @@ def _check_config(parsed: argparse.Namespace) -> int:
 
 
 def _operator(parsed: argparse.Namespace) -> Operator:
-    from learner.operator import Operator
+    from learner.commands.operator import Operator
 
     return Operator.find(parsed.control, parsed.run_id, Path(parsed.results_dir))
 
 
 def _status(parsed: argparse.Namespace) -> int:
-    from learner.status_text import render_status, status_document
-    from learner.watching import watch
+    from learner.commands.status_text import render_status, status_document, watch
 
     with _operator(parsed) as operator:
 
@@ -283,7 +317,7 @@ def _status(parsed: argparse.Namespace) -> int:
 
 
 def _page(parsed: argparse.Namespace) -> int:
-    from learner.page_link import page_link
+    from learner.commands.operator import page_link
 
     print(page_link(parsed.run_id, Path(parsed.results_dir)))
     return ExitCode.OK

@@ -23,8 +23,8 @@ from torch import Tensor
 from learner.buffers.columns import MEMORY, RingColumn
 from learner.buffers.replay import ReplayMemory
 from learner.buffers.replay_values import check_actions, check_values
-from learner.files import atomic_file, open_regular
-from learner.saved_values import reason
+from learner.common.files import atomic_file, open_regular
+from learner.common.saved_values import reason
 
 FILE_NAME: Final = "last_replay_buffer.npz"
 OTHER_FILE_NAME: Final = "last_replay_buffer.other.npz"

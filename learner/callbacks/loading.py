@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from learner import plugins
 from learner.callbacks.base import METHODS
 from learner.callbacks.runner import CallbackRunner
-from learner.exits import ExitCode, UserError
+from learner.common import plugins
+from learner.common.exits import ExitCode, UserError
 
 ENTRY_POINTS = "rollcast.callbacks"
 _SETTING = "rollcast.callbacks"

@@ -9,8 +9,8 @@ from typing import Any, Final
 from learner.checkpoints.documents import BadCheckpoint, read_document
 from learner.checkpoints.names import LAST, safe_name
 from learner.checkpoints.status import TrainingStatus
-from learner.exits import ExitCode, UserError
-from learner.saved_values import MAX_COUNT, count, reason
+from learner.common.exits import ExitCode, UserError
+from learner.common.saved_values import MAX_COUNT, count, reason
 
 BEST: Final = "best"
 BEST_FILE: Final = "best.pt"

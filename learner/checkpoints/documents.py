@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from learner.files import WriteFailed, open_regular
+from learner.common.files import WriteFailed, open_regular
 
 FORMAT = 1
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import structlog
 
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
 
 LOCK_NAME = ".lock"
 

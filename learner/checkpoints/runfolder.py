@@ -27,8 +27,8 @@ import structlog
 from learner.checkpoints.lock import FolderLock
 from learner.checkpoints.names import safe_name
 from learner.checkpoints.untrained import CONFIGURATION, GENERATION, PREVIOUS_RUN_STATE, RUN_STATE, SOURCES, holds_a_run
-from learner.exits import ExitCode, UserError
-from learner.files import WriteFailed, read_regular, remove_leftovers, write_file
+from learner.common.exits import ExitCode, UserError
+from learner.common.files import WriteFailed, read_regular, remove_leftovers, write_file
 from learner.settings.base import Value
 from learner.settings.names import name_problem
 from learner.settings.resolved import to_yaml

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import structlog
 
-from learner.files import read_regular, write_file
+from learner.common.files import read_regular, write_file
 
 STATS_FORMAT_VERSION = "0.3.0"
 _METADATA = "metadata"

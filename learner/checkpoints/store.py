@@ -27,9 +27,9 @@ from learner.checkpoints.names import safe_name
 from learner.checkpoints.runfolder import RunFolder
 from learner.checkpoints.status import BestEntry, CheckpointEntry, TrainingStatus
 from learner.checkpoints.untrained import PREVIOUS_RUN_STATE, RUN_STATE
-from learner.exits import ExitCode, UserError
-from learner.files import read_regular, write_file
-from learner.saved_values import count, reason, shown
+from learner.common.exits import ExitCode, UserError
+from learner.common.files import read_regular, write_file
+from learner.common.saved_values import count, reason, shown
 
 _RUN_STATE_KIND = "run_state"
 _MAX_MODEL_BYTES = 2**31

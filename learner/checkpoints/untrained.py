@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from learner.checkpoints.lock import LOCK_NAME
-from learner.files import read_regular
+from learner.common.files import read_regular
 from learner.observe.progress import PROGRESS_FILE, read_small_json
 from learner.observe.summary import SUMMARY_FILE
 

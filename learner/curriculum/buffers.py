@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from learner.saved_values import numbers
+from learner.common.saved_values import numbers
 from learner.settings.parameters import CompletionCriteria, ParameterSettings
 
 _MAX_EPISODES = 10**6

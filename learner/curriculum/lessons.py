@@ -10,10 +10,10 @@ from typing import Any
 from rollcast.enums import ResetMode
 from rollcast.v1 import policy_pb2
 
+from learner.common.saved_values import count, number
 from learner.curriculum.buffers import ReturnBuffers
 from learner.curriculum.samplers import seeded
 from learner.observe.view import LessonView
-from learner.saved_values import count, number
 from learner.settings.parameters import ParameterSettings
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from learner.evaluation.orders import Order
-from learner.evaluation.results import Played
+from learner.link.evaluation import Played
+from learner.link.orders import Order
 
 BehaviorId = tuple[str, int]
 """Name and team."""

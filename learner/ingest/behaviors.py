@@ -13,7 +13,7 @@ from rollcast.limits import MAX_CHUNK_BYTES
 from rollcast.specs import BehaviorSpec, mismatches
 from rollcast.v1 import spec_pb2
 
-from learner.exits import UserError
+from learner.common.exits import UserError
 from learner.ingest.ledger import Ledger
 from learner.ingest.queue import TrajectoryQueue
 from learner.ingest.round_queue import RoundQueue

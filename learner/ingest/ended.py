@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
+from learner.common.saved_values import MAX_CLAIMED, count, flag, text
 from learner.ingest.ledger import ROLLBACK, Ledger
 from learner.ingest.session import MAX_LOST_STEPS, ActorCounters, Session
-from learner.saved_values import MAX_CLAIMED, count, flag, text
 
 MAX_RECORDS: Final = 1024
 """Sessions that ended without a farewell and may still be asked for."""

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from learner.common.saved_values import MAX_CLAIMED, count
 from learner.ingest.session import Account, Session
-from learner.saved_values import MAX_CLAIMED, count
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from learner.saved_values import count
+from learner.common.saved_values import count
 
 RESTART = "restart"
 ROLLBACK = "rollback"

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from rollcast.errors import BadRequest, TooManySessions
 
+from learner.common.saved_values import count
 from learner.ingest.session import MAX_PLACE
-from learner.saved_values import count
 
 MAX_NAMES: Final = 4096
 """Names remembered; the one not heard of for longest is forgotten first."""

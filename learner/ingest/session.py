@@ -11,9 +11,9 @@ from rollcast.errors import BadRequest
 from rollcast.limits import MAX_REASONS, MAX_STEPS, REASON_PATTERN
 from rollcast.v1 import session_pb2
 
+from learner.common.saved_values import MAX_CLAIMED, MAX_COUNT, count, flag, text
 from learner.ingest.credit import MAX_GRANT, Share, step_allowance
 from learner.ingest.times import TimesWindow
-from learner.saved_values import MAX_CLAIMED, MAX_COUNT, count, flag, text
 
 MAX_LOST_STEPS = 2**32
 """What an actor may claim to have lost, of one behavior, with a learner that went down. Nobody can check it. An actor of

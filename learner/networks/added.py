@@ -7,9 +7,9 @@ import torch
 from rollcast.specs import ObservationSpec
 from torch import Tensor, nn
 
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
+from learner.common.plugins import make
 from learner.networks.initializers import Initializer
-from learner.plugins import make
 from learner.settings.extensions import ENCODERS, load
 
 _SETTING = "network_settings.vis_encode_type"

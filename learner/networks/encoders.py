@@ -10,7 +10,7 @@ from rollcast.enums import ObservationRole
 from rollcast.specs import ObservationKind, ObservationSpec
 from torch import Tensor, nn
 
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
 from learner.networks.added import AddedEncoder
 from learner.networks.attention import EntityAttention
 from learner.networks.initializers import Initializer

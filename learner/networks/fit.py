@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from learner.saved_tensors import require_numbers
+from learner.common.saved_tensors import require_numbers
 
 _MAX_SHOWN = 3
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from learner.saved_tensors import require_numbers
+from learner.common.saved_tensors import require_numbers
 
 CLIP = 5.0
 """Normalized values are clamped to [-CLIP, CLIP]."""

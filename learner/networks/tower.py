@@ -14,7 +14,7 @@ import torch
 from rollcast.specs import ObservationSpec
 from torch import Tensor, nn
 
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
 from learner.networks.encoders import Encoded, VectorEncoder, build_encoder
 from learner.networks.heads import CategoricalHead, ValueHead
 from learner.networks.initializers import Initializer

@@ -6,7 +6,7 @@ import torch
 from rollcast.specs import ImageLayout, ObservationSpec
 from torch import Tensor, nn
 
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
 from learner.networks.initializers import Initializer
 from learner.sizing.networks import (
     CONVOLUTIONS,

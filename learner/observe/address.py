@@ -7,8 +7,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from learner.exits import ExitCode, UserError
-from learner.files import read_regular
+from learner.common.exits import ExitCode, UserError
+from learner.common.files import read_regular
 from learner.observe.jsonfile import write_json
 
 ADDRESS_FILE = "address.json"

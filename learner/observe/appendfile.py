@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import BinaryIO
 
-from learner.files import open_regular
+from learner.common.files import open_regular
 
 
 class AppendFile:

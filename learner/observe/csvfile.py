@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from learner.files import open_regular
+from learner.common.files import open_regular
 from learner.observe.appendfile import AppendFile
 from learner.observe.stats import HIDDEN_KEYS, StatSummary
 from learner.observe.text import printable

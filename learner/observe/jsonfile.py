@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from learner.files import write_file
+from learner.common.files import write_file
 
 
 def as_json(value: object) -> object:

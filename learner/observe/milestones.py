@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from learner.saved_values import MAX_CLAIMED, count, number
+from learner.common.saved_values import MAX_CLAIMED, count, number
 
 _MAX_SECONDS = 1e11
 """Of a run, in a checkpoint: three thousand years."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from learner.files import open_regular
+from learner.common.files import open_regular
 from learner.observe.jsonfile import write_json
 from learner.observe.view import RunView
 

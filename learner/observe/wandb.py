@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from learner.exits import ExitCode, UserError
-from learner.files import WriteFailed, read_regular, write_file
+from learner.common.exits import ExitCode, UserError
+from learner.common.files import WriteFailed, read_regular, write_file
 from learner.observe.stats import HIDDEN_KEYS, Aggregation, StatSummary
 from learner.observe.text import printable
 

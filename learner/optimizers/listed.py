@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adam import adam
 
+from learner.common.saved_values import count
 from learner.optimizers.adam import require_moments
 from learner.optimizers.reduce import Reduce
-from learner.saved_values import count
 
 _BETA1, _BETA2 = 0.9, 0.999
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rollcast.specs import BehaviorSpec, ObservationKind, ObservationSpec
 from torch import Tensor
 
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
 from learner.networks.policy import PolicyNetwork
 from learner.publish.describe import input_names, output_names
 from learner.publish.graph import call, tensors_of

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rollcast.policies import PolicyDescription, describe_payload
 from torch import Tensor
 
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
 from learner.networks.policy import PolicyNetwork
 from learner.publish.check import PolicyCheckFailed, check_export
 from learner.publish.graph import export_graph, tensors_of

@@ -19,7 +19,7 @@ from rollcast.enums import ObservationKind, Squash
 from rollcast.specs import ObservationSpec
 from torch import Tensor, nn
 
-from learner.files import write_file
+from learner.common.files import write_file
 from learner.networks.policy import PolicyNetwork
 from learner.networks.squashed import squash_of
 from learner.publish.describe import input_names

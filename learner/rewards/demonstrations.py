@@ -17,7 +17,7 @@ from rollcast.enums import Squash
 from rollcast.specs import ActionSpec, BehaviorSpec
 from torch import Tensor
 
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
 from learner.rewards.transitions import Transitions
 
 Index = NDArray[np.int64]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
 from learner.rewards.extrinsic import EXTRINSIC
 from learner.rewards.signals import LearnedSignal, RewardSignal
 from learner.rewards.transitions import Transitions

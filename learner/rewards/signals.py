@@ -10,8 +10,8 @@ from rollcast.enums import Squash
 from rollcast.specs import BehaviorSpec
 from torch import Tensor
 
-from learner import plugins
-from learner.exits import ExitCode, UserError
+from learner.common import plugins
+from learner.common.exits import ExitCode, UserError
 from learner.optimizers.reduce import Reduce, SingleLearner
 from learner.rewards.curiosity import CuriosityReward
 from learner.rewards.extrinsic import ExtrinsicReward

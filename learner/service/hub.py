@@ -9,12 +9,12 @@ from rollcast.enums import HoldReason
 from rollcast.errors import Draining, StreamSuperseded
 from rollcast.v1 import policy_pb2, trajectory_pb2
 
-from learner.evaluation.orders import Order
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.grants import GrantOffice
 from learner.ingest.session import Session
 from learner.ingest.sessions import SessionTable
 from learner.ingest.wakeup import Wakeup
+from learner.link.orders import Order
 from learner.observe.metrics.holds import HoldClock
 from learner.publish.broadcast import ASSIGNMENT, Broadcast, Subscription
 from learner.service.assignments import AssignmentBoard, wait

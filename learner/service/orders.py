@@ -7,8 +7,8 @@ from collections.abc import Callable
 from rollcast.enums import AssignmentRole, Purpose
 from rollcast.v1 import policy_pb2
 
-from learner.evaluation.orders import Order
 from learner.ingest.session import Session
+from learner.link.orders import Order
 from learner.service.assignments import AssignmentBoard, wait
 
 Part = policy_pb2.BehaviorAssignment

@@ -16,12 +16,12 @@ from rollcast.enums import HoldReason
 from rollcast.errors import Draining
 from rollcast.v1 import policy_pb2, trajectory_pb2
 
-from learner.evaluation.orders import Order
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.intake import Intake
 from learner.ingest.ledger import Ledger
 from learner.ingest.sessions import SessionTable
+from learner.link.orders import Order
 from learner.observe.metrics import LearnerMetrics
 from learner.publish.broadcast import Broadcast
 from learner.publish.store import PolicyStore

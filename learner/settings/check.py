@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import TextIO
 
-from learner.exits import ExitCode
+from learner.common.exits import ExitCode
 from learner.settings.base import Path, SettingsModel, Tree, Value
 from learner.settings.load import LoadedRun, load_run_options
 from learner.settings.lockstep import explanation

@@ -13,8 +13,8 @@ from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
-from learner.exits import ExitCode, UserError
-from learner.plugins import find, in_one_line
+from learner.common.exits import ExitCode, UserError
+from learner.common.plugins import find, in_one_line
 from learner.settings.base import SettingsModel
 
 TRAINERS: Final = "rollcast.trainers"
@@ -87,7 +87,7 @@ def guarded(setting: str, name: str, call: Callable[[], _Made]) -> _Made:
         return call()
     except (UserError, ValidationError):
         raise
-    except BaseException as error:  # see `learner.plugins`
+    except BaseException as error:  # see `learner.common.plugins`
         raise UserError(
             ExitCode.RUN_FILE,
             f"{setting} names {name!r}, whose settings ({SETTINGS_MODEL}) fail by themselves: {in_one_line(error)}; the "

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pydantic import Field, field_validator
 
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
 from learner.settings.base import SettingsModel, invalid_as_told
 from learner.settings.environment import CheckpointSettings, EngineSettings, EnvironmentSettings, TorchSettings
 from learner.settings.names import name_problem, without_team

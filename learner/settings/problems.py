@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
 from learner.settings.base import Path
 
 _MAX_SHOWN_CHARACTERS = 60

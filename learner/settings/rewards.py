@@ -18,7 +18,7 @@ from pydantic import (
     model_serializer,
 )
 
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
 from learner.settings.base import (
     Fraction,
     NonNegativeReal,

@@ -12,7 +12,7 @@ from pathlib import Path as FilePath
 
 import yaml
 
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
 from learner.settings.base import Path, Tree, Value
 
 MAX_FILE_BYTES = 1024 * 1024

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from rollcast.specs import BehaviorSpec
 
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
 
 STORED_AS: Final[Mapping[str, str]] = MappingProxyType(
     {"bool": "uint8", "uint16": "int32", "uint32": "int64", "float64": "float32", "float16": "float32"}

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from learner.curriculum.lessons import Lessons, no_lessons
-from learner.evaluation.sink import EvaluationSink, NoEvaluation
 from learner.ingest.behaviors import Behavior
 from learner.ingest.ledger import Ledger
+from learner.link.evaluation_sink import EvaluationSink, NoEvaluation
 from learner.networks.policy import PolicyNetwork
 from learner.observe.metrics import BehaviorMetrics, unobserved
 from learner.observe.stats import StatsReporter

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
 
 
 class TrainerFailedError(UserError):

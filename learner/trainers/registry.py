@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from learner import plugins
-from learner.exits import ExitCode, UserError
+from learner.common import plugins
+from learner.common.exits import ExitCode, UserError
 from learner.settings.extensions import TRAINERS
 from learner.trainers.appo.trainer import APPOTrainer
 from learner.trainers.base import Trainer

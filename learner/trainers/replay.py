@@ -14,10 +14,10 @@ import torch
 
 from learner.buffers.replay import ReplayMemory
 from learner.buffers.replay_file import FILE_NAME, OTHER_FILE_NAME, BadReplay, read_replay, write_replay
+from learner.common.saved_values import count
 from learner.ingest.behaviors import NOT_TRAINING
 from learner.ingest.queue import Pace, QueuedChunk
 from learner.observe.metrics import ReplayNumbers
-from learner.saved_values import count
 from learner.settings.hyperparameters import SACHyperparameters
 from learner.sizing.replay_size import replay_row_bytes, replay_size
 from learner.trainers.base import RingNumbers

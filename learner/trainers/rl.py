@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 import structlog
 from torch import Tensor
 
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
+from learner.common.saved_values import count, reason
 from learner.ingest.queue import QueuedChunk
-from learner.saved_values import count, reason
 from learner.settings.hyperparameters import HyperparameterSettings
 from learner.trainers.base import Trainer
 from learner.trainers.clock import UpdateClock

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from rollcast.enums import Purpose
 from rollcast.trajectories import Chunk
 
+from learner.common.saved_values import count, numbers
 from learner.curriculum.lessons import Lessons, no_lessons
-from learner.evaluation.sink import EvaluationSink, NoEvaluation, hand_on
+from learner.link.evaluation_sink import EvaluationSink, NoEvaluation, hand_on
 from learner.observe.metrics import BehaviorMetrics
 from learner.observe.stats import Aggregation, StatsReporter
-from learner.saved_values import count, numbers
 from learner.settings.trainer import TrainerSettings
 from learner.trainers.records import RecordTally
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from learner.saved_values import number
+from learner.common.saved_values import number
 
 
 class UpdateDebt:

@@ -11,8 +11,8 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from learner.exits import ExitCode, UserError
-from learner.files import atomic_file, open_regular
+from learner.common.exits import ExitCode, UserError
+from learner.common.files import atomic_file, open_regular
 
 TOKEN_FILE: Final = "operator_token"  # noqa: S105 - the name of the file
 TOKEN_BYTES: Final = 32

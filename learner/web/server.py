@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 from aiohttp import web
 
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
 from learner.observe.address import page_url
 from learner.settings.service import is_loopback, split_address
 from learner.web.connections import Connections, Waiting

@@ -175,7 +175,7 @@ def test_the_environment_of_its_page_is_seen_and_masked(
     [
         "README.md",
         "learner/evaluation/README.md",
-        "learner/lockstep/README.md",
+        "learner/run/lockstep/README.md",
         "actor_client/envs/README.md",
         "deploy/runs",
     ],

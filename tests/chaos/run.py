@@ -16,7 +16,7 @@ from typing import Any
 
 import grpc
 
-from learner.operator import Operator
+from learner.commands.operator import Operator
 from tests.chaos.fleet import KILLED, Actor, Fleet, Ports
 from tests.chaos.leftovers import left, marked
 from tests.chaos.plan import Plan, What

@@ -13,7 +13,7 @@ from typing import TypeVar
 import grpc
 from rollcast.v1 import control_pb2
 
-from learner.operator import Operator
+from learner.commands.operator import Operator
 from tests.chaos.counters import Counters, check_exposition, counters_of, parsed
 from tests.e2e.books import check_books
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from learner.exits import ExitCode
+from learner.common.exits import ExitCode
 from tests.chaos.run import check_summary
 from tests.e2e.processes import TRACEBACK, LearnerProcess, Processes, processes_in
 from tests.e2e.runs import small, write_run

@@ -21,8 +21,8 @@ from actor_client.envs.factory import make_env_batch
 from actor_client.policy.runner import Policy
 from actor_client.rollout.loop import RolloutLoop
 from learner.app import serve
+from learner.commands.operator import Operator
 from learner.observe.address import BoundAddresses, read_addresses
-from learner.operator import Operator
 from learner.settings import load_run_options
 from tests.actor_client.connection.proxy import Proxy
 from tests.e2e.processes import SECONDS, wait_until

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 import grpc
 from rollcast.v1 import control_pb2
 
+from learner.commands.operator import Operator
 from learner.observe.address import BoundAddresses, read_addresses
-from learner.operator import Operator
 from tests.e2e.books import check_books
 
 ROOT = Path(__file__).resolve().parents[2]

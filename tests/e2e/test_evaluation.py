@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from learner.checkpoints.status import TrainingStatus
-from learner.exits import ExitCode
-from learner.status_text import render_status
+from learner.commands.status_text import render_status
+from learner.common.exits import ExitCode
 from tests.e2e.processes import Child, LearnerProcess, Processes, wait_until
 from tests.e2e.runs import cartpole, write_run
 from tests.e2e.unity import Gateway, run_for_any_behavior

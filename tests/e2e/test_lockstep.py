@@ -14,7 +14,7 @@ import pytest
 from rollcast.v1 import control_pb2
 
 from actor_client.envs.factory import make_env_batch
-from learner.exits import ExitCode
+from learner.common.exits import ExitCode
 from tests.e2e.books import by_reason, check_books
 from tests.e2e.lockstep import (
     ENVS,

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from actor_client.unity.dropin.exits import ExitCode
-from learner.exits import ExitCode as LearnerCode
+from learner.common.exits import ExitCode as LearnerCode
 from tests.e2e.processes import Child, Processes, wait_until
 from tests.players.build import make_build
 

@@ -12,12 +12,12 @@ from learner.checkpoints.store import CheckpointStore, RunState
 from learner.curriculum.lessons import Lessons
 from learner.observe.metrics import LearnerMetrics
 from learner.observe.stats import StatsReporter
-from learner.picture import Picture
-from learner.recovery import CheckpointKeeper
+from learner.run.checkpointing import CheckpointKeeper
+from learner.run.trainer_factory import news_of
 from learner.settings.options import RunOptions
+from learner.status.run_status import Picture
 from learner.trainers.context import TrainerContext
 from learner.trainers.ppo.trainer import PPOTrainer
-from learner.training import news_of
 from tests.learner.ingest.parts import NAME, Parts
 from tests.learner.trainers.in_process import Bench, CartPoleActor, Published
 

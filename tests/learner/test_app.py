@@ -17,7 +17,7 @@ import yaml
 
 from learner.app import serve
 from learner.checkpoints.documents import read_document
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
 from learner.observe.address import ADDRESS_FILE, read_addresses
 from learner.settings import LoadedRun, load_run_options
 from learner.trainers.loop import TrainerLoop
@@ -273,9 +273,9 @@ def test_whatever_ends_a_trainer_is_an_event(
         raise error
 
     targets = {
-        "build": "learner.training.TrainerFactory.build",
+        "build": "learner.run.trainer_factory.TrainerFactory.build",
         "advance": "learner.trainers.ppo.trainer.PPOTrainer.advance",
-        "after_turn": "learner.recovery.CheckpointKeeper.save_if_due",
+        "after_turn": "learner.run.checkpointing.CheckpointKeeper.save_if_due",
     }
     monkeypatch.setattr(targets[where], fail)
     loaded = load(tmp_path, resume="true", max_wall_seconds=str(SECONDS), log_format="json")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from learner.cli import main
-from learner.exits import ExitCode
+from learner.common.exits import ExitCode
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = ("serve", "check-config", "status", "pause", "resume", "save", "drain", "healthcheck")

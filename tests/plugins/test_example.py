@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
 from learner.settings.load import load_run_options
 from tests.e2e.processes import ROOT, Processes, processes_in, wait_until
 from tests.e2e.toys import named

@@ -10,6 +10,7 @@ import torch
 from rollcast.enums import Squash
 from rollcast.specs import BehaviorSpec
 
+from learner.common.saved_values import number
 from learner.networks.fit import require_fit
 from learner.networks.policy import PolicyNetwork
 from learner.networks.squashed import SquashedPolicyNetwork
@@ -18,7 +19,6 @@ from learner.rewards.episodes import EpisodeRewards
 from learner.rewards.extrinsic import EXTRINSIC
 from learner.rewards.signal_set import SignalSet
 from learner.rewards.signals import build_signals
-from learner.saved_values import number
 from learner.trainers.cloning import build_cloning
 from learner.trainers.context import TrainerContext
 from learner.trainers.normalization import ObservationStatistics

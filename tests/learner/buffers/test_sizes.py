@@ -10,7 +10,7 @@ from learner.buffers.buffer import UpdateBuffer
 from learner.buffers.columns import on_policy_columns
 from learner.buffers.layout import segments_of
 from learner.buffers.sizes import ring_size
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
 from tests.learner.buffers.chunks import SPEC, make_chunk
 
 COLUMNS = on_policy_columns(SPEC)

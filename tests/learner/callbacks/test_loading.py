@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from learner.callbacks.loading import ENTRY_POINTS, load_callbacks
-from learner.exits import UserError
+from learner.common.exits import UserError
 from tests.learner.installed import install
 
 MODULE = """

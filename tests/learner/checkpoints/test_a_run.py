@@ -14,16 +14,16 @@ from rollcast.specs import BehaviorSpec
 
 from learner.checkpoints.runfolder import RunFolder, open_run_folder
 from learner.checkpoints.store import CheckpointStore
-from learner.exits import UserError
+from learner.common.exits import UserError
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.ledger import Ledger
 from learner.ingest.sessions import SessionTable
 from learner.networks.policy import PolicyNetwork
 from learner.observe.metrics import LearnerMetrics
 from learner.observe.stats import StatsReporter
-from learner.picture import Picture
-from learner.recovery import CheckpointKeeper
+from learner.run.checkpointing import CheckpointKeeper
 from learner.settings.options import RunOptions
+from learner.status.run_status import Picture
 from learner.trainers.base import Trainer
 from learner.trainers.ppo.trainer import PPOTrainer
 from tests.learner.publish.unity_behaviors import TRAINED

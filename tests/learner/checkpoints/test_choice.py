@@ -11,7 +11,7 @@ from learner.checkpoints.documents import BadCheckpoint
 from learner.checkpoints.runfolder import open_run_folder
 from learner.checkpoints.status import BestEntry, CheckpointEntry, TrainingStatus
 from learner.checkpoints.store import CheckpointStore, encode_behavior, read_run_state
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
 
 STATE = {"weights": [1.0, 2.0]}
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from learner.checkpoints.documents import BadCheckpoint, encode_document, plain, read_document
-from learner.files import write_file
+from learner.common.files import write_file
 
 
 class Color(enum.IntEnum):

@@ -16,7 +16,7 @@ import yaml
 
 from learner.checkpoints.lock import FolderLock
 from learner.checkpoints.runfolder import RunFolder, open_run_folder
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
 
 HOLDER = """
 import sys, time

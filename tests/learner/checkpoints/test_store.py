@@ -15,7 +15,7 @@ import torch
 from learner.checkpoints.documents import CheckpointFailed
 from learner.checkpoints.runfolder import RunFolder, open_run_folder
 from learner.checkpoints.store import CheckpointStore, RunState
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from learner.evaluation.examination import Candidate, Examination
-from learner.evaluation.orders import Order
-from learner.evaluation.results import EvaluationResult, Played, Spread
+from learner.link.evaluation import EvaluationResult, Played, Spread
+from learner.link.orders import Order
 
 BALL = ("Ball", 0)
 WALL = ("Wall", 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rollcast.errors import BadSpec, RingTooSmall, SpecMismatch, StepTooLarge, UnknownBehavior
 
-from learner.exits import UserError
+from learner.common.exits import UserError
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.ledger import Ledger
 from learner.ingest.queue import QueuedChunk

@@ -8,7 +8,7 @@ import pytest
 import torch
 from rollcast.enums import ObservationRole
 
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
 from learner.networks.body import Body
 from learner.networks.conditioning import ConditionedLayer
 from learner.networks.initializers import Initializer

@@ -11,7 +11,7 @@ from rollcast.enums import ImageLayout, ObservationKind
 from rollcast.errors import Untrainable
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
-from learner.exits import UserError
+from learner.common.exits import UserError
 from learner.networks.policy import PolicyNetwork
 from learner.networks.value import ActorCritic, OutputGradients, build_critic
 from learner.publish.check import open_session

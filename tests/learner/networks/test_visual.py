@@ -8,7 +8,7 @@ import pytest
 import torch
 from rollcast.enums import ImageLayout
 
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
 from learner.networks.initializers import Initializer
 from learner.networks.visual import ImageEncoder
 from learner.sizing.networks import MIN_SIDE_PIXELS, encoded_size

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from learner.files import WriteFailed
+from learner.common.files import WriteFailed
 from learner.observe.jsonfile import as_json, write_json
 
 

@@ -19,7 +19,7 @@ from rollcast.enums import Distribution, ImageLayout, ObservationKind, Observati
 from rollcast.policies import PolicyDescription
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
 from learner.networks.policy import PolicyNetwork
 from learner.publish.check import PolicyCheckFailed, open_session, random_inputs
 from learner.publish.describe import describe

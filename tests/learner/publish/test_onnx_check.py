@@ -12,7 +12,7 @@ from rollcast.enums import ObservationKind
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from torch import Tensor
 
-from learner.exits import ExitCode
+from learner.common.exits import ExitCode
 from learner.networks.attention import PADDING_BELOW
 from learner.networks.normalizer import Normalizer
 from learner.networks.policy import PolicyNetwork

@@ -12,7 +12,7 @@ from rollcast.enums import Squash
 from rollcast.specs import ActionSpec, ActionTransform, BehaviorSpec
 from structlog.testing import capture_logs
 
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
 from learner.rewards.actions import ContinuousActions
 from tests.learner.networks.specs import behavior, vector
 from tests.learner.rewards.made import SPECS

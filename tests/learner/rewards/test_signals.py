@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
 from learner.rewards.signal_set import SignalSet
 from learner.rewards.signals import RewardSignal, build_signals
 from learner.rewards.transitions import Transitions

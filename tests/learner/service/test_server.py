@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from rollcast.v1 import session_pb2, trajectory_pb2
 
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
 from tests.learner.service.harness import Actor, Learner, async_test, eventually, failure, running
 from tests.learner.service.samples import NAME, make_chunk, make_options
 

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 from rollcast.v1 import session_pb2
 
-from learner.exits import UserError
+from learner.common.exits import UserError
 from learner.service.run_info import RunInfo
 from learner.settings.base import SettingsModel
 from learner.settings.environment import EngineSettings, EnvironmentSettings

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
 from learner.settings.check import check_config
 
 from .conftest import WriteRun

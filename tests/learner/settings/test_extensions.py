@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
 from learner.settings.load import load_run_options
 from tests.learner.installed import install
 

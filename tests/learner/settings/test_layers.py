@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from learner.exits import UserError
+from learner.common.exits import UserError
 from learner.settings.layers import variables
 from learner.settings.load import load_run_options
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from learner.exits import UserError
+from learner.common.exits import UserError
 from learner.settings import load_run_options
 from learner.settings.check import check_config
 

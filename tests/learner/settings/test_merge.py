@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 import pytest
 
-from learner.exits import UserError
+from learner.common.exits import UserError
 from learner.settings import hyperparameters
 from learner.settings.base import Whole
 from learner.settings.hyperparameters import HyperparameterSettings, PPOHyperparameters

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
 from learner.settings.load import load_run_options
 
 from .conftest import WriteRun

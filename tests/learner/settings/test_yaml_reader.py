@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
 from learner.settings.yaml_reader import MAX_FILE_BYTES, parse_value, read_document
 
 from .conftest import WriteRun

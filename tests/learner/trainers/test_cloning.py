@@ -14,7 +14,7 @@ from rollcast.demonstrations.writing import Action
 from rollcast.enums import Squash
 from rollcast.specs import ActionSpec, BehaviorSpec
 
-from learner.exits import UserError
+from learner.common.exits import UserError
 from learner.networks.policy import PolicyNetwork, PolicyOutput
 from learner.networks.squashed import SquashedPolicyNetwork
 from learner.rewards.transitions import Transitions

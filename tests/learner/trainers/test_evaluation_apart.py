@@ -13,7 +13,7 @@ from rollcast.enums import Purpose
 from rollcast.trajectories import Chunk
 
 from learner.curriculum.lessons import Lessons
-from learner.evaluation.results import Played
+from learner.link.evaluation import Played
 from learner.observe.metrics import LearnerMetrics
 from learner.observe.stats import StatsReporter, StatSummary
 from learner.trainers.appo.trainer import APPOTrainer

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from learner.exits import UserError
+from learner.common.exits import UserError
 from learner.ingest.behaviors import Behavior
 from learner.trainers.base import Trainer
 from learner.trainers.loop import TrainerLoop

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from learner.exits import UserError
+from learner.common.exits import UserError
 from learner.settings.hyperparameters import BUILT_TRAINERS
 from learner.trainers.registry import build
 from tests.learner.trainers.in_process import make_bench

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 import torch
 
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
 from learner.trainers.rl import RLTrainer
 from tests.learner.trainers.sac.started import make as make_sac
 from tests.learner.trainers.started import make as make_ppo

@@ -10,7 +10,7 @@ from rollcast.enums import Purpose, StatAggregation
 from rollcast.trajectories import Chunk
 
 from learner.curriculum.lessons import Lessons
-from learner.evaluation.results import Played
+from learner.link.evaluation import Played
 from learner.observe.stats import StatsReporter
 from learner.trainers.tally import EpisodeTally
 from tests.learner.curriculum.curricula import curriculum, parameters

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from learner.exits import ExitCode, UserError
-from learner.files import WriteFailed
+from learner.common.exits import ExitCode, UserError
+from learner.common.files import WriteFailed
 from learner.web.operator_token import (
     TOKEN_FILE,
     OperatorToken,

@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from learner.exits import ExitCode, UserError
+from learner.common.exits import ExitCode, UserError
 from learner.web.server import require_free_http
 from tests.learner.web.site import SECONDS, Site, serving
 

@@ -13,7 +13,7 @@ from actor_client.unity.dropin.addresses import LearnerAddress
 from actor_client.unity.dropin.exits import DropInError
 from actor_client.unity.dropin.flags import Given, parse
 from actor_client.unity.dropin.plan import Plan, make_plan
-from learner.exits import ExitCode
+from learner.common.exits import ExitCode
 
 HERE = LearnerAddress("127.0.0.1:50051", "127.0.0.1:50051", 50051, is_usual=True, is_shared=False)
 SHARED = LearnerAddress("0.0.0.0:50051", "127.0.0.1:50051", 50051, is_usual=True, is_shared=True)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from rollcast.specs import BehaviorSpec
 
-from learner.exits import UserError
+from learner.common.exits import UserError
 from learner.optimizers.adam import FlatAdam
 from learner.optimizers.reduce import SingleLearner
 from learner.settings.load import load_run_options

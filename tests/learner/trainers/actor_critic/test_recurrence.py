@@ -15,7 +15,7 @@ from torch import Tensor
 from learner.buffers.batches import Source
 from learner.buffers.buffer import Plan
 from learner.buffers.sequences import SequenceMinibatches, SequenceTable
-from learner.exits import UserError
+from learner.common.exits import UserError
 from learner.ingest.magnitude import LARGEST
 from learner.networks.body import Body
 from learner.networks.heads import ValueHead

@@ -13,7 +13,7 @@ from rollcast.enums import SegmentEnd
 from rollcast.specs import BehaviorSpec
 from torch import Tensor
 
-from learner.exits import UserError
+from learner.common.exits import UserError
 from learner.trainers.ppo.trainer import PPOTrainer
 from tests.learner.networks.specs import behavior, entities, goal, vector
 from tests.learner.trainers.in_process import CARTPOLE, Bench, make_bench

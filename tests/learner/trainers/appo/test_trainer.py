@@ -6,7 +6,7 @@ import pytest
 import torch
 from rollcast.specs import BehaviorSpec
 
-from learner.exits import UserError
+from learner.common.exits import UserError
 from learner.trainers.appo.trainer import APPOTrainer
 from learner.trainers.ppo.loss import ppo_loss
 from tests.learner.trainers.in_process import CARTPOLE

@@ -10,7 +10,7 @@ import structlog
 import torch
 from rollcast.specs import BehaviorSpec
 
-from learner.exits import UserError
+from learner.common.exits import UserError
 from learner.networks.value import ActorCritic
 from learner.trainers.actor_critic.epochs import EpochSums, run_epochs
 from learner.trainers.errors import TrainerFailedError

@@ -8,7 +8,7 @@ import pytest
 import torch
 from rollcast.specs import BehaviorSpec
 
-from learner.exits import UserError
+from learner.common.exits import UserError
 from learner.rewards.transitions import Transitions
 from learner.settings.load import load_run_options
 from learner.trainers.sac.trainer import SACTrainer

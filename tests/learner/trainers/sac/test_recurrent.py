@@ -17,7 +17,7 @@ from learner.buffers.columns import MEMORY, REWARD, TERMINATED
 from learner.buffers.replay import Places
 from learner.buffers.replay_sequences import on_device
 from learner.buffers.sequences import pack_with_next
-from learner.exits import UserError
+from learner.common.exits import UserError
 from learner.networks.memory import Memory, Unrolled
 from learner.settings.load import load_run_options
 from learner.trainers.sac.batches import Part

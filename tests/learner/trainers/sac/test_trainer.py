@@ -12,7 +12,7 @@ import torch
 from rollcast.specs import BehaviorSpec
 
 from learner.buffers.replay_file import FILE_NAME
-from learner.exits import UserError
+from learner.common.exits import UserError
 from learner.rewards.transitions import Transitions
 from learner.trainers import replay
 from learner.trainers.errors import TrainerFailedError

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 from learner.observe.stats import StatSummary
-from learner.writers import WriterContext
+from learner.status.writers import WriterContext
 
 
 class Lines:

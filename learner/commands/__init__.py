@@ -1,0 +1,1 @@
+"""The commands of rollcast-learner beside `serve`."""

@@ -1,0 +1,242 @@
+"""Evaluation while a run trains: now and then some actors play whole episodes that nothing learns from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+import structlog
+
+from learner.evaluation.best import BestKeeper, Candidate
+from learner.evaluation.examination import Examination
+from learner.evaluation.patience import Patience
+from learner.evaluation.players import players
+from learner.ingest.sessions import SessionTable
+from learner.link.evaluation import EvaluationResult, Played
+from learner.link.orders import Order
+from learner.observe.metrics import LearnerMetrics
+from learner.observe.stats import Aggregation
+from learner.publish.store import PolicyStore
+from learner.settings.evaluation import EvaluationSettings
+from learner.trainers.base import Trainer
+
+log = structlog.get_logger(__name__)
+
+
+LOOK_SECONDS: Final = 1.0
+"""So often it is looked which actors train meanwhile: turns may be a thousand a second, and actors a thousand."""
+
+
+class OrderDesk(Protocol):
+    """What brings orders to actors; `learner.service.server.LearnerServer` is the real one. From any thread."""
+
+    def order(self, order: Order) -> None:
+        """Orders an evaluation of one actor."""
+
+    def release(self, session_id: str) -> None:
+        """Lets it go back to what everybody does."""
+
+
+class Evaluator:
+    """Makes an evaluation whenever a trainer has come so many steps further; in the trainer thread.
+
+    One evaluation is of all behaviors at once, as an actor resets all of its behaviors at once. What was measured is the
+    policy of the moment at which it began; training goes on meanwhile, with the other actors.
+
+    Args:
+        settings: how often, how long, by how many.
+        sessions: the actors.
+        store: keeps the measured versions available.
+        best: told of each result.
+        metrics: where results are shown.
+        on_result: told of each result.
+        clock: monotonic seconds.
+
+    Attributes:
+        obstacle: says why nobody trains, while all actors evaluate; else empty. May be read from any thread.
+    """
+
+    def __init__(
+        self,
+        settings: EvaluationSettings,
+        sessions: SessionTable,
+        store: PolicyStore,
+        best: BestKeeper,
+        *,
+        metrics: LearnerMetrics,
+        on_result: Callable[[EvaluationResult], object],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._patience = Patience(settings.max_silent_seconds, clock)
+        self._not_before = self._look_at = clock()
+        self.obstacle = ""
+        self._settings = settings
+        self._sessions = sessions
+        self._store = store
+        self._best = best
+        self._metrics = metrics
+        self._on_result = on_result
+        self._desk: OrderDesk | None = None
+        self._running: Examination | None = None
+        self._candidates: dict[str, Candidate] = {}
+        self._intervals: dict[str, int] = {}
+        self._ordered: set[str] = set()
+
+    def attach(self, desk: OrderDesk) -> None:
+        """Names what brings actors their orders; from any thread."""
+        self._desk = desk
+
+    def add(self, behavior: str, team: int, assignment_id: int, played: Played) -> None:
+        """Takes a finished episode; one that no running evaluation asked for counts nowhere."""
+        if self._running is not None and self._running.add((behavior, team), assignment_id, played):
+            self._patience.note_episode()
+
+    def after_turn(self, trainers: Mapping[str, Trainer]) -> None:
+        """Begins, goes on with, or ends an evaluation."""
+        if self._settings.interval_steps is None or self._desk is None:
+            return
+        if self._running is not None:
+            self._go_on(self._running, trainers, self._desk)
+        elif self._clock() >= self._not_before and self._is_due(trainers, self._settings.interval_steps):
+            self._begin(trainers, self._desk)
+
+    def _is_due(self, trainers: Mapping[str, Trainer], interval_steps: int) -> bool:
+        """Whether any trainer has passed a multiple of the interval since its last evaluation, or its start."""
+        is_due = False
+        for name, trainer in trainers.items():
+            passed = trainer.get_step // interval_steps
+            is_due |= passed > self._intervals.setdefault(name, passed) and trainer.should_still_train
+        return is_due
+
+    def _begin(self, trainers: Mapping[str, Trainer], desk: OrderDesk) -> None:
+        training = {name: trainer for name, trainer in trainers.items() if trainer.should_still_train}
+        free = players(self._sessions, training)[: self._settings.actors]
+        if not free:
+            return  # nobody is here; it stays due
+        for trainer in training.values():
+            trainer.publish_present()  # what is kept below is what is measured
+        pinned = {name: policy for name in training if (policy := self._store.pin(name)) is not None}
+        versions = {name: (each.description.generation, each.description.version) for name, each in pinned.items()}
+        found = Examination(self._settings.episodes, versions, is_deterministic=self._settings.deterministic)
+        self._candidates = {name: Candidate.of(training[name]) for name in pinned}
+        interval_steps = self._settings.interval_steps or 1
+        self._intervals.update({name: trainer.get_step // interval_steps for name, trainer in training.items()})
+        self._running, self._patience = found, Patience(self._settings.max_silent_seconds, self._clock)
+        for order in found.deal(free):
+            self._ordered.add(order.session_id)
+            desk.order(order)
+        log.debug("evaluation_began", versions=versions, actors=len(free))
+
+    def _go_on(self, running: Examination, trainers: Mapping[str, Trainer], desk: OrderDesk) -> None:
+        over = [name for name in running.versions if name not in trainers or not trainers[name].should_still_train]
+        if running.is_done or over:
+            self._end(running, trainers, desk)
+            return
+        if self._patience.is_over:
+            self._give_up(running)
+            self._end(running, trainers, desk)
+            return
+        live = {session.session_id for session in self._sessions.live()}
+        for session_id in self._ordered - live:
+            running.lose(session_id)
+        self._ordered &= live
+        if running.missing > 0:
+            for order in running.deal(players(self._sessions, running.versions)[: self._settings.actors]):
+                self._ordered.add(order.session_id)
+                desk.order(order)
+        self._tell(running)
+
+    def _give_up(self, running: Examination) -> None:
+        self._not_before = self._patience.rests_until
+        log.warning(
+            "evaluation_given_up",
+            seconds=round(self._patience.seconds),
+            silent_seconds=round(self._patience.silent_seconds),
+            episodes=f"{running.finished}/{running.episodes}",
+            none_for_seconds=round(self._not_before - self._clock()),
+            action="look at its actors' logs; if episodes take longer, raise rollcast.evaluation.max_silent_seconds",
+        )
+
+    def _tell(self, running: Examination) -> None:
+        """Shows what the evaluation holds up, and says in the log how long it has taken, if it is long."""
+        if self._clock() < self._look_at:
+            return
+        self._look_at = self._clock() + LOOK_SECONDS
+        present = {candidate.session_id for candidate in players(self._sessions, running.versions)}
+        is_alone = bool(present) and present <= self._ordered
+        seconds = round(self._patience.seconds)
+        episodes = f"{running.finished}/{running.episodes}"
+        self.obstacle = (
+            f"nobody trains while every actor plays an evaluation ({episodes} episodes after {seconds} s); an actor "
+            "more than rollcast.evaluation.actors would train meanwhile"
+            if is_alone
+            else ""
+        )
+        if not self._patience.is_to_be_told():
+            return
+        told = log.warning if is_alone else log.info
+        told(
+            "evaluation_goes_on",
+            seconds=seconds,
+            silent_seconds=round(self._patience.silent_seconds),
+            episodes=episodes,
+            actors=len(self._ordered),
+            training_actors=len(present - self._ordered),
+            **{"action": "start more actors, or lower rollcast.evaluation.episodes"} if is_alone else {},
+            given_up_after_silent_seconds=self._settings.max_silent_seconds,
+        )
+
+    def _end(self, running: Examination, trainers: Mapping[str, Trainer], desk: OrderDesk) -> None:
+        self._running, self.obstacle = None, ""
+        for session_id in self._ordered:
+            desk.release(session_id)
+        self._ordered.clear()
+        for name, (_, version) in running.versions.items():
+            self._store.unpin(name)
+            played = running.played(name)
+            if played and name in trainers:
+                self._report(trainers[name], running, version, played)
+            else:
+                self._metrics.behavior(name).note_empty_evaluation()
+        self._candidates = {}
+
+    def _report(self, trainer: Trainer, running: Examination, version: int, played: list[Played]) -> None:
+        name = trainer.brain_name
+        candidate = self._candidates[name]
+        result = EvaluationResult.of(
+            name,
+            played,
+            step=candidate.step,
+            version=version,
+            is_deterministic=running.is_deterministic,
+            is_complete=running.is_done,
+        )
+        stats = trainer.stats_reporter
+        for episode in played:
+            stats.add_stat("Evaluation/Cumulative Reward", episode.total, Aggregation.HISTOGRAM)
+            stats.add_stat("Evaluation/Episode Length", episode.length)
+        stats.set_stat("Evaluation/Step", candidate.step)
+        returns = result.returns
+        self._metrics.behavior(name).note_evaluation(
+            mean=returns.mean,
+            std=returns.std,
+            episodes=result.episodes,
+            step=candidate.step,
+            is_complete=result.is_complete,
+        )
+        is_best = result.is_complete and self._best.note_evaluation(candidate, returns.mean)
+        log.info(
+            "evaluation",
+            behavior=name,
+            step=candidate.step,
+            version=version,
+            episodes=result.episodes,
+            mean_return=round(returns.mean, 3),
+            std=round(returns.std, 3),
+            mean_length=round(result.lengths.mean, 1),
+            best=is_best,
+            **{} if result.is_complete else {"cut_short": True},
+        )
+        self._on_result(result)

@@ -1,0 +1,1 @@
+"""Values that the service side and the trainer side exchange."""

@@ -1,0 +1,307 @@
+"""Serves policies that nothing learns from: for evaluations of a finished run, and for ``--inference``.
+
+The same service, queues and trainers as in training, but nothing is updated and nothing is written into a run folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol
+
+import structlog
+from google.protobuf.message import DecodeError
+from rollcast.errors import NothingToSave, WireError
+from rollcast.v1 import policy_pb2
+
+from learner.common.exits import ExitCode, UserError
+from learner.evaluation.during_training import OrderDesk
+from learner.evaluation.frozen_trainer import ActingTrainer
+from learner.ingest.behaviors import Behavior, BehaviorTable
+from learner.ingest.ledger import Ledger
+from learner.ingest.sessions import SessionTable
+from learner.link.evaluation_sink import EvaluationSink
+from learner.observe.address import BoundAddresses
+from learner.observe.metrics import LearnerMetrics
+from learner.observe.stats import StatsReporter
+from learner.observe.view import RunState, RunView
+from learner.publish.publisher import PolicyPublisher
+from learner.publish.store import PolicyStore
+from learner.run.control import RunControl
+from learner.run.operator_signals import OperatorSignals
+from learner.run.setup import choose_device, make_metrics, with_port
+from learner.run.site import SiteParts, make_site
+from learner.run.stopping import Stop, Stopping
+from learner.run.teaching import make_lessons
+from learner.service.run_info import RunInfo
+from learner.service.server import LearnerServer
+from learner.settings import RunOptions
+from learner.status.run_status import Picture
+from learner.trainers import registry
+from learner.trainers.base import Trainer
+from learner.trainers.context import TrainerContext
+from learner.trainers.loop import TrainerLoop
+from learner.web.status_site import StatusSite
+
+log = structlog.get_logger(__name__)
+
+_WATCH_SECONDS = 0.05
+_JOIN_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Casting:
+    """What is acted with, and how.
+
+    Attributes:
+        options: the run file.
+        run_id: what actors are told.
+        generation: what actors are told.
+        seed: environments' seeds follow from it.
+        load: gives a trainer the state that acts; raises a UserError where there is none.
+        is_deterministic: the mode of the distribution acts; None leaves it to the run file.
+        duty: what actors are asked for until they are ordered something.
+        has_site: whether the status page is served.
+        falls_back: whether it takes a free port if its own is in use.
+        folder: where the site keeps the operator's token.
+        behaviors_table: what the behaviors of a saved run see and do: actors must have the same. None takes what the
+            first actors have.
+    """
+
+    options: RunOptions
+    run_id: str
+    generation: int
+    seed: int
+    load: Callable[[Trainer], None]
+    duty: policy_pb2.BehaviorAssignment
+    is_deterministic: bool | None = None
+    has_site: bool = False
+    falls_back: bool = False
+    folder: Path = Path()
+    behaviors_table: Mapping[str, Any] | None = None
+
+
+class Director(Protocol):
+    """Decides who plays what; an `EvaluationSink`. In the trainer thread, but for `attach`."""
+
+    def attach(self, desk: OrderDesk) -> None:
+        """Names what brings actors their orders."""
+
+    def after_turn(self, trainers: Mapping[str, Trainer]) -> None:
+        """Goes on, between two turns."""
+
+
+class DirectingSink(Director, EvaluationSink, Protocol):
+    """Both of it."""
+
+
+class Acting:
+    """One time of acting without training. Make it in a running event loop.
+
+    Args:
+        casting: what is acted with.
+        direct: makes who decides what is played, from the parts that it needs.
+
+    Raises:
+        UserError: the device, the settings or the saved behaviors cannot be used.
+    """
+
+    def __init__(self, casting: Casting, direct: Callable[[Acting], DirectingSink]) -> None:
+        self._casting = casting
+        options = casting.options
+        self.stopping = Stopping()
+        self._device = choose_device(options)
+        self._ledger = Ledger()
+        self.behaviors = BehaviorTable(options, self._ledger)
+        if casting.behaviors_table is not None:
+            _restore(self.behaviors, casting.behaviors_table)
+        self.sessions = SessionTable(self.behaviors, self._ledger, generation=casting.generation)
+        self.store = PolicyStore()
+        self.metrics: LearnerMetrics = make_metrics(options.rollcast)
+        self._lessons = make_lessons(options, casting.seed)
+        self._picture = Picture(
+            self.behaviors,
+            self.sessions,
+            self._ledger,
+            options.rollcast,
+            run_id=casting.run_id,
+            generation=casting.generation,
+            lessons=self._lessons,
+        )
+        self._director = direct(self)
+        self._loop = TrainerLoop(
+            self.behaviors,
+            self._build,
+            on_failure=self._failed,
+            after_turn=lambda: self._director.after_turn(self._loop.trainers),
+        )
+        self._control = RunControl(
+            self._loop, view=self.view, save=self._refuse_to_save, request_stop=self.stopping.ask_anywhere
+        )
+        self._address = options.rollcast.address
+
+    async def run(self, announce: Callable[[BoundAddresses], None]) -> Stop:
+        """Acts until something asks for the end; returns why it ended.
+
+        Args:
+            announce: told where it listens.
+
+        Raises:
+            UserError: an address cannot be had.
+        """
+        server = self._make_server()
+        with self.stopping.listening(), OperatorSignals(self._control).listening():
+            await server.start()
+            site = self._make_site(server) if self._casting.has_site else None
+            self._control.attach(server)
+            self._director.attach(server)
+            try:
+                page = ""
+                if site is not None:
+                    await site.start()
+                    page = site.address
+                service = self._casting.options.rollcast
+                self._address = with_port(service.address, server.port)
+                announce(BoundAddresses(self._address, with_port(service.control_address, server.control_port), page))
+                return await self._act(server)
+            finally:
+                await server.stop()
+                if site is not None:
+                    await site.stop(in_a_hurry=self.stopping.hurry.is_set())
+
+    async def _act(self, server: LearnerServer) -> Stop:
+        thread = threading.Thread(target=self._loop.run, name="trainers", daemon=True)
+        thread.start()
+        limit = self._casting.options.rollcast.max_wall_seconds
+        while not self.stopping.asked.is_set():
+            self._picture.note_steps(is_paused=self._loop.is_paused)
+            if limit is not None and self._picture.uptime_seconds >= limit:
+                self.stopping.ask("max_wall_seconds", final=True)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.stopping.asked.wait(), _WATCH_SECONDS)
+        stop = self.stopping.stop or Stop("signal", final=False)
+        log.info("stopping", reason=stop.reason, final=stop.final)
+        self._loop.stop()
+        await server.drain(
+            final=stop.final,
+            seconds=self._casting.options.rollcast.drain_seconds,
+            hurry=self.stopping.hurry,
+            has_failed=stop.error is not None,
+        )
+        await asyncio.to_thread(thread.join, _JOIN_SECONDS)
+        return self.stopping.stop or stop
+
+    def view(self) -> RunView:
+        """Returns the picture of this moment; from any thread."""
+        return self._picture.run_view(self._state(), self._address)
+
+    def _state(self) -> RunState:
+        if self.stopping.stop is not None:
+            return RunState.FAILED if self.stopping.stop.error is not None else RunState.DRAINING
+        return RunState.PAUSED if self._loop.is_paused else RunState.WAITING
+
+    def _make_server(self) -> LearnerServer:
+        casting = self._casting
+        run = RunInfo.from_options(
+            casting.options,
+            run_id=casting.run_id,
+            generation=casting.generation,
+            run_seed=casting.seed,
+            server_version=version("rollcast"),
+            assignment=self._lessons.assignment(),
+        )
+        service = casting.options.rollcast
+        return LearnerServer(
+            address=service.address,
+            control_address=service.control_address,
+            settings=service,
+            behaviors=self.behaviors,
+            sessions=self.sessions,
+            ledger=self._ledger,
+            store=self.store,
+            run=run,
+            control=self._control,
+            metrics=self.metrics,
+            duty=casting.duty,
+        )
+
+    def _make_site(self, server: LearnerServer) -> StatusSite:
+        parts = SiteParts(
+            service=self._casting.options.rollcast,
+            folder=self._casting.folder,
+            control=self._control,
+            behaviors=self.behaviors,
+            sessions=self.sessions,
+            store=self.store,
+            picture=self._picture,
+            metrics=self.metrics,
+            trainers=lambda: self._loop.trainers,
+            view=self.view,
+            device=self._device,
+            falls_back=self._casting.falls_back,
+        )
+        return make_site(parts, server)
+
+    def _build(self, behavior: Behavior) -> Trainer:
+        """Makes a trainer that does not train, with the state that acts.
+
+        Raises:
+            UserError: its settings or the state do not fit.
+        """
+        casting = self._casting
+        network = behavior.settings.network_settings
+        is_deterministic = network.deterministic if casting.is_deterministic is None else casting.is_deterministic
+        context = TrainerContext(
+            behavior=behavior,
+            ledger=self._ledger,
+            stats=StatsReporter(behavior.name),
+            publisher=PolicyPublisher(
+                self.store,
+                behavior_index=behavior.index,
+                generation=casting.generation,
+                deterministic=is_deterministic,
+                memory_stride=behavior.memory_stride,
+            ),
+            generation=casting.generation,
+            seed=casting.seed,
+            device=self._device,
+            service=casting.options.rollcast,
+            is_training=False,
+            metrics=self.metrics.behavior(behavior.name),
+            lessons=self._lessons,
+            evaluations=self._director,
+        )
+        is_own = behavior.settings.trainer_type in registry.own_trainers()
+        trainer = ActingTrainer(context) if is_own else registry.build(context)  # of a package only it knows the policy
+        casting.load(trainer)
+        return trainer
+
+    @staticmethod
+    def _refuse_to_save() -> Path:
+        raise NothingToSave("nothing is trained here, so there is nothing to save")
+
+    def _failed(self, error: BaseException) -> None:
+        """In the trainer thread, as the last thing it does."""
+        self._picture.last_error = f"{type(error).__name__}: {error}"
+        self.stopping.ask_anywhere("trainer_failed", False, error)
+
+
+def _restore(behaviors: BehaviorTable, saved: Mapping[str, Any]) -> None:
+    """Makes the behaviors of a saved run known before actors come.
+
+    Raises:
+        UserError: the run file has one of them no more, or the saved run is damaged.
+    """
+    try:
+        behaviors.load(saved)
+    except (AttributeError, DecodeError, KeyError, TypeError, ValueError, WireError) as error:
+        raise UserError(
+            ExitCode.BAD_CHECKPOINT,
+            f"the behaviors in the run state do not fit together ({type(error).__name__}: {error}); put back another "
+            "copy of run_state.pt",
+        ) from error

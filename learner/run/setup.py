@@ -1,0 +1,134 @@
+"""What a run begins with: its seed, its device, and the settings that it keeps."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from typing import Any
+
+import torch
+from rollcast.limits import PROTOCOL_REVISION
+
+from learner.checkpoints.runfolder import RunFolder
+from learner.common.exits import ExitCode, UserError
+from learner.common.saved_values import count
+from learner.observe.metrics import GpuMemory, LearnerMetrics
+from learner.observe.metrics.values import EPISODE_RETURN
+from learner.run.determinism import make_deterministic
+from learner.settings import LoadedRun, RunOptions, effective_document, sources_document, split_address
+from learner.settings.service import ServiceSettings
+
+SEED_PART = "seed"
+"""Where the seed is in what a run state holds besides."""
+_MAX_SEED = 2**31 - 1
+"""As in the run file."""
+REVISION_VARIABLE = "ROLLCAST_REVISION"
+"""Set by whoever builds an image; names the commit it was built from."""
+
+
+def choose_seed(options: RunOptions, saved: Mapping[str, Any]) -> int:
+    """Returns the seed of the run: the one set, else that of the run that goes on, else a drawn one.
+
+    Raises:
+        UserError: what was saved is no seed.
+    """
+    if options.env_settings.seed >= 0:
+        return options.env_settings.seed
+    part = saved.get(SEED_PART)
+    if not isinstance(part, dict) or "run" not in part:
+        return secrets.randbelow(10_000)
+    try:
+        return count(part, "run", most=_MAX_SEED)
+    except ValueError as error:
+        raise UserError(
+            ExitCode.BAD_CHECKPOINT,
+            f"the seed in the run state: {error}; set env_settings.seed, put back another copy of run_state.pt, or start "
+            "anew with --force",
+        ) from error
+
+
+def write_configuration(loaded: LoadedRun, folder: RunFolder, seed: int) -> None:
+    """Keeps the settings in the run folder, with the seed that was chosen.
+
+    Raises:
+        UserError: they cannot be written.
+    """
+    document = effective_document(loaded)
+    sources = dict(sources_document(loaded))
+    block = document.get("env_settings")
+    if isinstance(block, dict) and block.get("seed") != seed:
+        block["seed"] = seed
+        sources["env_settings.seed"] = "drawn"
+    folder.write_configuration(document, sources)
+
+
+class Configuration:
+    """The settings of a start, until they are kept in the run folder.
+
+    Args:
+        loaded: the settings.
+        folder: of the run.
+        seed: that was chosen.
+    """
+
+    def __init__(self, loaded: LoadedRun, folder: RunFolder, seed: int) -> None:
+        self._loaded: LoadedRun | None = loaded
+        self._folder = folder
+        self._seed = seed
+
+    def keep(self) -> None:
+        """Writes them once; where a run is resumed, not before its trainers took over the saved state.
+
+        Raises:
+            UserError: they cannot be written.
+        """
+        loaded, self._loaded = self._loaded, None
+        if loaded is not None:
+            write_configuration(loaded, self._folder, self._seed)
+
+
+def gpu_memory(device: torch.device) -> Callable[[], GpuMemory] | None:
+    """Returns what reads the memory of the training device; None where that is not a GPU."""
+    if device.type != "cuda":
+        return None
+    return lambda: GpuMemory(torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device))
+
+
+def choose_device(options: RunOptions) -> torch.device:
+    """Chooses the device and the number of threads.
+
+    Raises:
+        UserError: there is no such device, or it cannot be used in lock-step.
+    """
+    name = options.torch_settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            ExitCode.RUN_FILE, f"torch_settings.device is {name!r}, which cannot be used here: {reason}"
+        ) from None
+    service = options.rollcast
+    if service.lockstep is not None:
+        make_deterministic(device)
+        torch.set_num_threads(service.torch_threads or 1)  # whatever machine it is repeated on
+        return device
+    # Half of the cores: simulators mostly run on the other half, and small networks gain nothing from more.
+    torch.set_num_threads(service.torch_threads or max(1, len(os.sched_getaffinity(0)) // 2))
+    return device
+
+
+def make_metrics(service: ServiceSettings) -> LearnerMetrics:
+    """Returns the metrics of a learner, which say what runs."""
+    metrics = LearnerMetrics(return_buckets=service.return_buckets or EPISODE_RETURN)
+    metrics.set_build(version("rollcast"), os.environ.get(REVISION_VARIABLE, "unknown"), PROTOCOL_REVISION)
+    return metrics
+
+
+def with_port(address: str, port: int) -> str:
+    """Returns an address with another port."""
+    host, _ = split_address(address)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,1 @@
+"""The status of a run, put together for people and files."""

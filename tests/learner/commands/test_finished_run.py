@@ -1,0 +1,59 @@
+"""What `evaluate` finds out before anybody plays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from learner.commands.finished_run import SavedPolicies
+from learner.common.exits import ExitCode, UserError
+from tests.learner.ingest.parts import NAME
+from tests.learner.starts import Start, opened
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A run with a run state and a checkpoint, and nobody in it any more."""
+    with opened(tmp_path) as run:
+        start = Start(run, 1)
+        trainer = start.join()
+        start.train(trainer, 1)
+        start.keeper.save_behavior(trainer)
+        start.keeper.save_all({NAME: trainer})
+    return run.path
+
+
+def refused(folder: Path, checkpoint: str, behavior: str | None = None) -> UserError:
+    """What it says."""
+    with pytest.raises(UserError) as caught:
+        SavedPolicies(folder, checkpoint, behavior)
+    return caught.value
+
+
+def test_the_behaviors_are_known_before_actors_come(folder: Path) -> None:
+    """Names and specs; a name that is not among them is refused with those that are."""
+    found = SavedPolicies(folder, "last", NAME)
+    assert found.names == (NAME,)
+    assert found.behaviors_table is not None
+    assert found.named_steps == {}
+    (path,) = (folder / NAME).glob(f"{NAME}-*.pt")
+    assert path.name == f"{NAME}-{SavedPolicies(folder, str(path), NAME).named_steps[NAME]}.pt"
+    error = refused(folder, "last", "Nope")
+    assert (error.exit_code, NAME in error.message, "'Nope'" in error.message) == (ExitCode.USAGE, True, True)
+
+
+def test_a_checkpoint_that_is_missing_or_damaged_is_refused_at_once(folder: Path) -> None:
+    """A step that there is not names those that are; a damaged file is named."""
+    error = refused(folder, "12345")
+    assert error.exit_code is ExitCode.BAD_CHECKPOINT
+    assert "steps that are kept" in error.message
+    for path in folder.glob("run_state*.pt"):
+        path.write_bytes(b"damaged")
+    assert SavedPolicies(folder, "last", NAME).names == (NAME,)  # the newest checkpoint is the same policy
+    newest = folder / NAME / "checkpoint.pt"
+    newest.write_bytes(newest.read_bytes()[:200])
+    error = refused(folder, "last")
+    assert (error.exit_code, str(newest) in error.message) == (ExitCode.BAD_CHECKPOINT, True)
+    newest.unlink()
+    assert "neither a run state nor a checkpoint" in refused(folder, "last").message

@@ -1,0 +1,188 @@
+"""The operator's client against a service on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from rollcast.errors import CheckpointFailed
+from rollcast.v1 import control_pb2, session_pb2
+
+from learner.commands.operator import Operator
+from learner.commands.status_text import render_status, status_document
+from learner.common.exits import ExitCode, UserError
+from learner.observe.address import ADDRESS_FILE, BoundAddresses, write_addresses
+from tests.learner.service.harness import Actor, Learner, async_test, running
+
+T = TypeVar("T")
+NOBODY = "127.0.0.1:1"
+
+
+async def call(learner: Learner, method: Callable[[Operator], T]) -> T:
+    """Calls the service of a learner as a command does: from a thread, with a client of its own."""
+
+    def use() -> T:
+        with Operator(f"127.0.0.1:{learner.server.control_port}") as operator:
+            return method(operator)
+
+    return await asyncio.to_thread(use)
+
+
+@async_test
+async def test_every_command_reaches_the_learner() -> None:
+    """Each method is one call, with its arguments."""
+    async with running() as learner:
+        await call(learner, Operator.pause)
+        await call(learner, Operator.resume)
+        assert await call(learner, Operator.save_checkpoint) == "/checkpoint after True"
+        await call(learner, lambda operator: operator.drain(final=True))
+        await call(learner, lambda operator: operator.drain(final=False))
+        assert learner.hooks.calls == ["pause", "resume", "save", "drain True", "drain False"]
+        assert await call(learner, Operator.accepts_actors)
+
+
+@async_test
+async def test_status_names_the_actors() -> None:
+    """The state of the run comes with one entry for each actor that is there."""
+    async with running() as learner, Actor(learner.server.port, "rig-7") as actor:
+        await actor.join()
+        status = await call(learner, Operator.status)
+        assert [entry.actor_name for entry in status.actors] == ["rig-7"]
+        assert "0  rig-7  connected" in render_status(status)
+
+
+@async_test
+async def test_what_the_learner_refuses_is_told() -> None:
+    """A command that the learner could not carry out ends with the learner's own words."""
+    async with running() as learner:
+        learner.hooks.error = CheckpointFailed("the disk is full")
+        with pytest.raises(UserError, match="the disk is full") as caught:
+            await call(learner, Operator.save_checkpoint)
+        assert caught.value.exit_code is ExitCode.NOT_SAVED
+
+
+@async_test
+async def test_a_port_that_is_not_for_operators() -> None:
+    """The address where actors connect answers, but not to operators."""
+    async with running() as learner:
+        address = f"127.0.0.1:{learner.server.port}"
+
+        def use() -> None:
+            with Operator(address) as operator:
+                operator.pause()
+
+        with pytest.raises(UserError, match=address) as caught:
+            await asyncio.to_thread(use)
+        assert caught.value.exit_code is ExitCode.PROTOCOL_MISMATCH
+
+
+def test_a_learner_that_is_not_there() -> None:
+    """A command to an address where nobody listens fails soon, with the address."""
+    said = f"no learner answers at {NOBODY}; if it was killed, start it again with --resume"
+    with pytest.raises(UserError, match=said) as caught, Operator(NOBODY) as operator:
+        operator.pause()
+    assert caught.value.exit_code is ExitCode.UNREACHABLE
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """A folder with two runs, the second of which has a learner."""
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    write_addresses(tmp_path / "second", BoundAddresses("127.0.0.1:10", "127.0.0.1:11"))
+    return tmp_path
+
+
+def test_the_address_is_found(results: Path) -> None:
+    """An address given is taken; a run's folder tells its own; without either, the only learner there is."""
+    assert Operator.find(NOBODY, "first", results).address == NOBODY
+    assert Operator.find(None, "second", results).address == "127.0.0.1:11"
+    assert Operator.find(None, None, results).address == "127.0.0.1:11"
+
+
+def test_no_address_is_found(results: Path) -> None:
+    """A run without a learner, no learner and several of them are errors that say what to give."""
+    with pytest.raises(UserError, match="first") as caught:
+        Operator.find(None, "first", results)
+    assert caught.value.exit_code is ExitCode.UNREACHABLE
+    write_addresses(results / "first", BoundAddresses("127.0.0.1:12", "127.0.0.1:13"))
+    with pytest.raises(UserError, match=r"2 running learners .* --run-id") as caught:
+        Operator.find(None, None, results)
+    assert caught.value.exit_code is ExitCode.USAGE
+    for name in ("first", "second"):
+        (results / name / ADDRESS_FILE).write_text("no JSON")
+    with pytest.raises(UserError, match="second"):
+        Operator.find(None, "second", results)
+
+
+def make_status(**changes: Any) -> control_pb2.StatusResponse:
+    """A status with one behavior, an actor of an older release that went away, and one that is well."""
+    count = session_pb2.ReasonCount
+    books = control_pb2.LearnerBooks(
+        received=10,
+        trained=4,
+        dropped=[count(reason="stale", steps=3)],
+        queued=1,
+        lost=[count(reason="restart", steps=2)],
+        unknown_sessions=1,
+    )
+    row = control_pb2.BehaviorStatus(behavior="Walker", version=2, env_steps_taken=11, max_steps=50, books=books)
+    own = session_pb2.ActorBooks(
+        produced_steps=12, acked_steps=5, unacked_steps=3, open_steps=2, discarded=[count(reason="reset", steps=2)]
+    )
+    acts = session_pb2.PolicyReport(generation=4, version=2)
+    actor = control_pb2.ActorStatus(actor_name="rig", actor_index=3, last_seen_ms=1500, books=[own], policies=[acts])
+    other = control_pb2.ActorStatus(
+        actor_name="second",
+        actor_index=10,
+        connected=True,
+        env_steps_per_second=1234.5,
+        credit_steps=4096,
+        wait_ratio=0.125,
+        waits_for="credit",
+        round_trip_seconds=0.0031,
+        lag_versions=0,
+    )
+    state = {"run_id": "run", "generation": 4, "state": control_pb2.RUN_STATE_PAUSED, "uptime_seconds": 61.4}
+    return control_pb2.StatusResponse(behaviors=[row], actors=[actor, other], **{**state, **changes})
+
+
+def test_status_as_text() -> None:
+    """People see the run, the verdict, the books with every reason, and who is away; what is not known is a dash."""
+    verdict = control_pb2.Verdict(bottleneck=control_pb2.BOTTLENECK_ACTORS, text="actor-bound: so it is")
+    lessons = [
+        control_pb2.LessonStatus(parameter="mass", number=1, lessons=3, name="mid\x1bdle"),
+        control_pb2.LessonStatus(parameter="wind", lessons=1, name="wind"),
+    ]
+    told = make_status(last_error="the disk is \x1b[2J full", verdict=verdict, lessons=lessons)
+    lines = render_status(told).splitlines()
+    assert lines == [
+        "run run, generation 4: paused, up 61 s",
+        "bottleneck: actor-bound: so it is",
+        "Walker: version 2, 11 steps taken of 50, 0 a second",
+        "  mean return none yet of the last 100 of 0 episodes, lag 0.00",
+        "  received 10 = trained 4 + dropped (stale 3) + queued 1 + lost (restart 2); duplicate 0; unknown sessions 1",
+        "mass: lesson 2 of 3, mid\\x1bdle",
+        "actor  name    link        seen  steps/s  lag  credit  waits       round trip",
+        "    3  rig     away       1.5 s        0    -       0  -                    -",
+        (
+            "       Walker, as last reported: version 2, produced 12 = acked 5 + unacked 3 + open 2 + discarded (reset 2) + dropped (none)"
+        ),
+        "   10  second  connected  0.0 s    1,234    0   4,096  12% credit      3.1 ms",
+        "last error: the disk is \\x1b[2J full",
+    ]
+
+
+def test_status_as_json() -> None:
+    """Scripts find every key, zeros too, by the names of the protocol."""
+    document = json.loads(status_document(make_status()))
+    assert document["state"] == "RUN_STATE_PAUSED"
+    assert document["last_error"] == ""
+    (row,) = document["behaviors"]
+    assert row["env_steps_trained"] == "0"
+    assert "mean_return_100" not in row, "a mean of nothing is not zero"
+    assert row["books"]["lost"] == [{"reason": "restart", "steps": "2"}]

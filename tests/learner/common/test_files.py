@@ -1,0 +1,135 @@
+"""Files that are whole or not there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from learner.common.files import (
+    TEMPORARY_PREFIX,
+    WriteFailed,
+    atomic_file,
+    open_regular,
+    read_regular,
+    remove_leftovers,
+    write_file,
+)
+
+WRITER = """
+import sys
+from pathlib import Path
+from learner.common.files import write_file
+path = Path(sys.argv[1])
+while True:
+    for letter in b"ab":
+        write_file(path, bytes([letter]) * 300_000)
+"""
+
+
+def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
+    """The new content takes the place of the old, and nothing else is left in the folder."""
+    path = tmp_path / "file"
+    write_file(path, b"old")
+    write_file(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_others_may_read_it(tmp_path: Path) -> None:
+    """The file has the rights that the process's mask gives to any file."""
+    write_file(tmp_path / "file", b"")
+    (tmp_path / "plain").write_bytes(b"")
+    assert (tmp_path / "file").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_an_error_in_the_block_leaves_the_old_file(tmp_path: Path) -> None:
+    """Whatever the writer raises passes through, and the folder is as it was."""
+    path = tmp_path / "file"
+    write_file(path, b"old")
+    with pytest.raises(TypeError), atomic_file(path) as stream:
+        stream.writelines([b"half", "not bytes"])  # type: ignore[list-item]
+    assert path.read_bytes() == b"old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    """The message names the file, and the reason the operating system gave."""
+    path = tmp_path / "missing" / "file"
+    with pytest.raises(WriteFailed, match="No such file or directory") as caught:
+        write_file(path, b"")
+    assert str(path) in str(caught.value)
+    assert caught.value.path == path
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_the_replaced_file_is_kept_under_another_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    """With `keep`, two generations exist at any time, on file systems without links too."""
+    if not links:
+        monkeypatch.setattr(os, "link", _refuse)
+    path, previous = tmp_path / "file", tmp_path / "previous"
+    for number in range(4):
+        write_file(path, b"%d" % number, keep=previous)
+    assert (path.read_bytes(), previous.read_bytes()) == (b"3", b"2")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["file", "previous"]
+
+
+def _refuse(*_: object, **__: object) -> None:
+    raise PermissionError(1, "Operation not permitted")
+
+
+def test_a_killed_writer_leaves_a_whole_file(tmp_path: Path) -> None:
+    """A process is killed again and again while it replaces a file; every time the file is one of the two."""
+    path = tmp_path / "file"
+    for attempt in range(5):
+        path.unlink(missing_ok=True)
+        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path)])
+        try:
+            while not path.exists():
+                assert writer.poll() is None
+                time.sleep(0.001)
+            time.sleep(0.003 * attempt)
+        finally:
+            writer.send_signal(signal.SIGKILL)
+            writer.wait()
+        assert path.read_bytes() in (b"a" * 300_000, b"b" * 300_000)
+    remove_leftovers(tmp_path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_leftovers_are_told_from_files(tmp_path: Path) -> None:
+    """Only unfinished files are removed."""
+    for name in ("file", f"{TEMPORARY_PREFIX}0123", ".hidden"):
+        (tmp_path / name).write_bytes(b"")
+    remove_leftovers(tmp_path)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [".hidden", "file"]
+
+
+def test_a_file_where_the_folder_was_is_named(tmp_path: Path) -> None:
+    """Where nothing can even be cleaned up, the error is still the one that says which file could not be written."""
+    (tmp_path / "folder").write_text("in the way")
+    with pytest.raises(WriteFailed, match="Not a directory"):
+        write_file(tmp_path / "folder" / "file", b"")
+
+
+def test_pipes_and_devices_are_no_files(tmp_path: Path) -> None:
+    """What would keep its reader waiting, or never end, is an error at once; so is a file that is too large."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "endless").symlink_to("/dev/zero")
+    for name in ("pipe", "endless"):
+        for flags in (os.O_RDONLY, os.O_WRONLY | os.O_APPEND, os.O_RDWR):
+            with pytest.raises(OSError):  # noqa: PT011 - a pipe without a reader has an error of its own
+                open_regular(tmp_path / name, flags)
+        with pytest.raises(OSError, match="no regular file"):
+            read_regular(tmp_path / name, 10)
+    (tmp_path / "file").write_bytes(b"0123456789")
+    assert read_regular(tmp_path / "file", 10) == b"0123456789"
+    with pytest.raises(OSError, match="has 10 bytes, more than 9"):
+        read_regular(tmp_path / "file", 9)

@@ -1,0 +1,115 @@
+"""How what users add is found."""
+
+from pathlib import Path
+
+import pytest
+
+from learner.common import plugins
+from learner.common.exits import ExitCode, UserError
+from tests.learner.installed import install
+
+GROUP = "rollcast.test"
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a distribution that declares a good entry point and three bad ones."""
+    points = {
+        "good": "plugin_of_a_test:make",
+        "missing": "plugin_of_a_test:nothing",
+        "broken": "no_such_module_here:make",
+        "value": "plugin_of_a_test:NUMBER",
+        "csv": "plugin_of_a_test:make",
+    }
+    folder = install(
+        tmp_path / "site", "plugin_of_a_test", "NUMBER = 3\ndef make():\n    return 'made'\n", {GROUP: points}
+    )
+    monkeypatch.syspath_prepend(str(folder))
+    return folder
+
+
+def find(name: str) -> object:
+    """Looks a name up and calls what it stands for."""
+    return plugins.find("rollcast.test", name, GROUP, {"csv": lambda: "ours"})()
+
+
+@pytest.mark.usefixtures("site")
+def test_an_installed_entry_point_is_found() -> None:
+    """By the name its package declares; our own names stay ours."""
+    assert find("good") == "made"
+    assert find("csv") == "ours"
+
+
+def test_a_module_of_the_present_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`module:callable` needs no package, and reaches into classes."""
+    (tmp_path / "mine_of_a_test.py").write_text("class Mine:\n    make = staticmethod(lambda: 'mine')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", ["/nowhere"])
+    assert find("mine_of_a_test:Mine.make") == "mine"
+
+
+@pytest.mark.usefixtures("site")
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("god", "known: broken, csv, good, missing, value"),
+        ("missing", "AttributeError"),
+        ("broken", "no_such_module_here"),
+        ("value", "no function or class"),
+        ("plugin_of_a_test:", "cannot be imported"),
+        (":", "cannot be imported"),
+    ],
+)
+def test_what_cannot_be_found_is_one_line(name: str, said: str) -> None:
+    """The setting, the name, what is wrong, and what there is."""
+    with pytest.raises(UserError, match=said) as caught:
+        find(name)
+    assert caught.value.exit_code is ExitCode.RUN_FILE
+    assert "rollcast.test names" in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+def test_a_factory_that_raises_is_named() -> None:
+    """Its error comes with the setting; one that is written for users goes through as it is."""
+
+    def raises(error: Exception) -> None:
+        raise error
+
+    with pytest.raises(UserError, match="names 'mine', which failed: ValueError: bad"):
+        plugins.make("rollcast.test", "mine", lambda: raises(ValueError("bad")))
+    own = UserError(ExitCode.MISSING_EXTRA, "install it")
+    with pytest.raises(UserError, match="install it") as caught:
+        plugins.make("rollcast.test", "mine", lambda: raises(own))
+    assert caught.value is own
+
+
+def test_a_message_of_many_lines_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a module or a factory raises, the error of the run file is one line."""
+    (tmp_path / "lines_of_a_test.py").write_text("raise ValueError('broken\\n  second line')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(UserError, match=r"cannot be imported: ValueError: broken second line$"):
+        find("lines_of_a_test:make")
+
+    def make() -> None:
+        raise RuntimeError("boom\n\tline 2")
+
+    with pytest.raises(UserError, match=r"which failed: RuntimeError: boom line 2$"):
+        plugins.make("rollcast.test", "mine", make)
+
+
+@pytest.mark.parametrize("leave", ["raise SystemExit(0)", "raise KeyboardInterrupt"])
+def test_what_leaves_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leave: str) -> None:
+    """A module or factory that calls sys.exit is an error of the run file, not the end of the process."""
+    module = f"leaves_of_a_test_{len(leave)}"
+    (tmp_path / f"{module}.py").write_text(leave)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(UserError, match="cannot be imported: ") as caught:
+        find(f"{module}:make")
+    assert caught.value.exit_code is ExitCode.RUN_FILE
+
+    def make() -> None:
+        exec(leave)  # noqa: S102 - one of two words above
+
+    with pytest.raises(UserError, match="which failed: ") as caught:
+        plugins.make("rollcast.test", "mine", make)
+    assert caught.value.exit_code is ExitCode.RUN_FILE

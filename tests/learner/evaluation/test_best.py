@@ -1,0 +1,173 @@
+"""The best checkpoint: what takes its place, that retention leaves it alone, and that a restart remembers it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from learner.checkpoints.choice import load_chosen
+from learner.checkpoints.status import TrainingStatus
+from learner.checkpoints.store import CheckpointStore
+from learner.curriculum.lessons import Lessons
+from learner.evaluation.best import BestKeeper, Candidate
+from learner.trainers.ppo.trainer import PPOTrainer
+from tests.learner.curriculum.curricula import curriculum, parameters
+from tests.learner.ingest.parts import NAME
+from tests.learner.starts import Start, opened
+
+
+class Watched:
+    """A keeper of a start, what it told, and its clock."""
+
+    def __init__(self, start: Start, *, evaluates: bool, lessons: Lessons | None = None) -> None:
+        self.now = 100.0
+        self.saved: list[tuple[str, int, Path]] = []
+        self.failures: list[str] = []
+        self.lessons = lessons or Lessons(None, seed=0)
+        self.keeper = BestKeeper(
+            start.store,
+            self.lessons,
+            evaluates=evaluates,
+            metrics=start.metrics,
+            on_best=start.picture.note_best,
+            every_seconds=6.0,
+            on_saved=lambda *told: self.saved.append(told),
+            on_not_saved=self.failures.append,
+            clock=lambda: self.now,
+        )
+
+
+def best_return(start: Start) -> float:
+    """What the metrics show."""
+    for family in text_string_to_metric_families(start.metrics.exposition().decode()):
+        for found in family.samples:
+            if found.name == "rollcast_learner_best_return":
+                return found.value
+    raise AssertionError("it is not shown")
+
+
+def returns(trainer: PPOTrainer, value: float, count: int = 100) -> None:
+    """Fills the reward buffer."""
+    trainer.reward_buffer.clear()
+    trainer.reward_buffer.extend([value] * count)
+
+
+def best_of(folder: Path) -> tuple[int, float | None, str]:
+    """Step, reward and measure as the status file has them."""
+    best = TrainingStatus.load(folder / "run_logs" / "training_status.json").best(NAME)
+    assert best is not None
+    return best.entry.steps, best.entry.reward, best.measure
+
+
+def test_the_best_evaluation_stays_and_retention_leaves_it_alone(tmp_path: Path) -> None:
+    """A worse one changes nothing; later checkpoints push each other out and not the best; it is a whole checkpoint."""
+    with opened(tmp_path) as folder:
+        start = Start(folder, 1)
+        trainer = start.join()
+        watched = Watched(start, evaluates=True)
+        start.train(trainer, 1)
+        first = Candidate.of(trainer)
+        assert watched.keeper.note_evaluation(first, 10.0)
+        start.train(trainer, 1)
+        assert not watched.keeper.note_evaluation(Candidate.of(trainer), 9.0)
+        for _ in range(8):
+            start.train(trainer, 1)
+            start.keeper.save_behavior(trainer)
+        assert best_of(folder.path) == (first.step, 10.0, "evaluation")
+        files = {path.name for path in (folder.path / NAME).iterdir()}
+        assert {"best.pt", "best.onnx"} < files
+        assert f"{NAME}-{first.step}.pt" not in files
+        found = load_chosen(folder.path, NAME, "best", start.store.status)
+        assert (found.behavior, found.step, found.state["version"]) == (NAME, first.step, 1)
+        assert [told[1] for told in watched.saved] == [first.step]
+
+
+def test_what_is_kept_is_the_policy_that_was_measured(tmp_path: Path) -> None:
+    """Training goes on while an evaluation is played; the checkpoint is of the moment at which it began."""
+    with opened(tmp_path) as folder:
+        start = Start(folder, 1)
+        trainer = start.join()
+        watched = Watched(start, evaluates=True)
+        candidate = Candidate.of(trainer)
+        start.train(trainer, 3)
+        watched.keeper.note_evaluation(candidate, 1.0)
+        assert load_chosen(folder.path, NAME, "best", start.store.status).state["version"] == 0
+
+
+def test_without_evaluations_a_full_buffer_of_training_returns_decides(tmp_path: Path) -> None:
+    """Not a buffer that is not full yet, and not more often than every few seconds, but at the end of the run always."""
+    with opened(tmp_path) as folder:
+        start = Start(folder, 1)
+        trainer = start.join()
+        watched = Watched(start, evaluates=False)
+        trainers = {NAME: trainer}
+
+        def looked(value: float, count: int = 100, *, is_last: bool = False) -> int:
+            returns(trainer, value, count)
+            watched.keeper.after_turn(trainers, is_last=is_last)
+            return len(watched.saved)
+
+        assert looked(50.0, 99) == 0
+        assert looked(5.0) == 1
+        assert looked(6.0) == 1  # too soon
+        watched.now += 7.0
+        assert looked(4.0) == 1
+        assert looked(7.0) == 2
+        assert looked(8.0) == 2
+        assert looked(8.5, is_last=True) == 3
+        assert best_of(folder.path)[1:] == (8.5, "training")
+        assert best_return(start) == 8.5
+
+
+@pytest.mark.parametrize("other", ["a lesson", "a measure"])
+def test_returns_of_another_lesson_or_measure_compare_with_nothing(tmp_path: Path, other: str) -> None:
+    """The first measurement of a later lesson, or of another kind, takes the place of a better one before."""
+    with opened(tmp_path) as folder:
+        start = Start(folder, 1)
+        trainer = start.join()
+        lessons = Lessons(parameters(mass=curriculum(1, 2, behavior=NAME, threshold=50)), seed=0)
+        watched = Watched(start, evaluates=True, lessons=lessons)
+        assert watched.keeper.note_evaluation(Candidate.of(trainer), 90.0)
+        if other == "a lesson":
+            lessons.set_numbers({"mass": 1})
+            assert watched.keeper.note_evaluation(Candidate.of(trainer), 3.0)
+        else:
+            returns(trainer, 3.0)
+            Watched(start, evaluates=False, lessons=lessons).keeper.after_turn({NAME: trainer})
+        assert best_of(folder.path)[1] == 3.0
+
+
+def test_a_restart_remembers_it(tmp_path: Path) -> None:
+    """A worse policy of the next start does not replace it, and the metrics show it from the beginning."""
+    with opened(tmp_path) as folder:
+        start = Start(folder, 1)
+        trainer = start.join()
+        Watched(start, evaluates=True).keeper.note_evaluation(Candidate.of(trainer), 10.0)
+        start.keeper.save_run_state({NAME: trainer})
+    with opened(tmp_path, resume=True) as folder:
+        start = Start(folder, 2)
+        trainer = start.join()
+        watched = Watched(start, evaluates=True)
+        watched.keeper.begin(trainer)
+        assert best_return(start) == 10.0
+        assert not watched.keeper.note_evaluation(Candidate.of(trainer), 9.5)
+        assert watched.keeper.note_evaluation(Candidate.of(trainer), 10.5)
+    with opened(tmp_path, resume=True) as folder:
+        assert CheckpointStore(folder).status.best(NAME) is not None
+
+
+def test_what_cannot_be_written_costs_the_checkpoint_and_not_the_run(tmp_path: Path) -> None:
+    """It is told, nothing is listed, and the next one may go well."""
+    with opened(tmp_path) as folder:
+        start = Start(folder, 1)
+        trainer = start.join()
+        watched = Watched(start, evaluates=True)
+        blocked = folder.behavior(NAME) / "best.pt"
+        blocked.mkdir()
+        assert not watched.keeper.note_evaluation(Candidate.of(trainer), 2.0)
+        assert len(watched.failures) == 1
+        assert start.store.status.best(NAME) is None
+        blocked.rmdir()
+        assert watched.keeper.note_evaluation(Candidate.of(trainer), 2.0)

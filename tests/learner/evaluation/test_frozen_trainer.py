@@ -1,0 +1,128 @@
+"""Trainers that only act: any saved state of ours brings its policy, and needs nothing else of its training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rollcast.enums import Purpose
+
+from learner.common.exits import ExitCode, UserError
+from learner.curriculum.lessons import no_lessons
+from learner.evaluation.frozen_trainer import ActingTrainer
+from learner.link.evaluation import Played
+from learner.trainers import registry
+from learner.trainers.rl import RLTrainer
+from tests.learner.trainers.in_process import Bench, make_bench
+from tests.learner.trainers.synthetic import CONTINUOUS, SyntheticActor
+
+HYPERPARAMETERS = {"sac": {"buffer_size": 200, "batch_size": 16, "steps_per_update": 2}}
+
+
+class Sink:
+    """Keeps episodes."""
+
+    def __init__(self) -> None:
+        self.played: list[Played] = []
+
+    def add(self, behavior: str, team: int, assignment_id: int, played: Played) -> None:
+        """Keeps one."""
+        self.played.append(played)
+
+
+def bench_of(trainer_type: str, **changes: Any) -> Bench:
+    """A behavior with that trainer."""
+    hyper = HYPERPARAMETERS.get(trainer_type, {"buffer_size": 60, "batch_size": 16, "num_epoch": 1})
+    network = {"hidden_units": 16, "normalize": True}
+    settings = {"trainer_type": trainer_type, "hyperparameters": hyper, "network_settings": network, "time_horizon": 20}
+    return make_bench({**settings, **changes}, CONTINUOUS)
+
+
+def trained(trainer_type: str) -> tuple[Bench, RLTrainer]:
+    """A trainer that has made updates, and its bench."""
+    bench = bench_of(trainer_type)
+    trainer = registry.build(bench.context())
+    assert isinstance(trainer, RLTrainer)
+    trainer.start()
+    actor = SyntheticActor(bench)
+    for _ in range(5):
+        bench.put(actor.chunk([10, 7, 3]))
+        while trainer.advance():
+            pass
+    trainer.publish_present()
+    assert trainer.version > 0
+    return bench, trainer
+
+
+@pytest.mark.parametrize("trainer_type", sorted(registry.own_trainers()))
+def test_it_publishes_what_was_trained(trainer_type: str) -> None:
+    """Policy, normalizer, version and step are those of the trainer that was saved, whatever became of its critics."""
+    bench, trainer = trained(trainer_type)
+    state = trainer.state_dict()
+    networks = state["model"]["networks" if trainer_type == "sac" else "network"]
+    for name in [name for name in networks if not name.startswith("policy.")]:
+        del networks[name]
+    other = bench_of(trainer_type)
+    acting = ActingTrainer(other.context(is_training=False, lessons=no_lessons()))
+    acting.load_state_dict(state)
+    acting.start()
+    assert other.published.state.keys() == bench.published.state.keys()
+    assert all(torch.equal(value, bench.published.state[name]) for name, value in other.published.state.items())
+    assert other.published.progress[-1].version == trainer.version
+    assert acting.get_step == trainer.steps_trained
+    assert not acting.should_still_train
+
+
+def test_it_needs_no_demonstrations_and_no_memory() -> None:
+    """The files of an imitation run may be gone, and a replay memory may be larger than this machine's."""
+    gone = {"gail": {"demo_path": "nowhere.demo"}}
+    cloning = {"demo_path": "nowhere.demo", "steps": 0}
+    huge = {**HYPERPARAMETERS["sac"], "buffer_size": 2**40}
+    for trainer_type, changes in (
+        ("ppo", {"reward_signals": gone, "behavioral_cloning": cloning}),
+        ("sac", {"hyperparameters": huge}),
+    ):
+        state = trained(trainer_type)[1].state_dict()
+        bench = bench_of(trainer_type)
+        asked = bench_of(trainer_type).behavior.settings.model_validate(
+            {**bench.behavior.settings.model_dump(exclude_unset=True), **changes}
+        )
+        bench.behavior.settings = asked
+        acting = ActingTrainer(bench.context(is_training=False))
+        acting.load_state_dict(state)
+        acting.start()
+        with pytest.raises((UserError, RuntimeError)):
+            registry.build(bench.context())
+
+
+def test_a_state_that_does_not_fit_is_named() -> None:
+    """Another trainer's, and one without a policy: a line, with the code of checkpoints."""
+    state = trained("ppo")[1].state_dict()
+    acting = ActingTrainer(bench_of("sac").context(is_training=False))
+    with pytest.raises(UserError, match="for trainer") as caught:
+        acting.load_state_dict(state)
+    assert caught.value.exit_code is ExitCode.BAD_CHECKPOINT
+    acting = ActingTrainer(bench_of("ppo").context(is_training=False))
+    with pytest.raises(UserError, match="missing in the saved state"):
+        acting.load_state_dict({**state, "model": {"network": {}}})
+
+
+def test_steps_are_dropped_and_evaluated_episodes_handed_on() -> None:
+    """The books balance; nothing is trained."""
+    bench, sink = bench_of("ppo"), Sink()
+    acting = ActingTrainer(bench.context(is_training=False, evaluations=sink))
+    acting.start()
+    actor = SyntheticActor(bench)
+    columns = {
+        "episode/return": np.array([3.0], np.float32),
+        "episode/length": np.array([9], np.uint32),
+        "episode/purpose": np.array([Purpose.EVALUATE], np.uint8),
+    }
+    bench.put(actor.chunk([10, 7, 3], episodes=1, columns=columns))
+    assert acting.advance()
+    assert not acting.advance()
+    books = bench.ledger.books(CONTINUOUS.name)
+    assert (books.balanced, dict(books.dropped), acting.version) == (True, {"not_training": 20}, 0)
+    assert [played.total for played in sink.played] == [3.0]

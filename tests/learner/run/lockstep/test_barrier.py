@@ -1,0 +1,344 @@
+"""The barrier: when rounds begin and end, where a restart goes on, and what spoils a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rollcast.enums import HoldReason
+from rollcast.v1 import policy_pb2
+from structlog.testing import capture_logs
+
+from learner.common.exits import ExitCode, UserError
+from learner.curriculum.lessons import no_lessons
+from learner.ingest.session import Session
+from learner.observe.stats import StatsReporter
+from learner.run.lockstep.barrier import Lockstep
+from learner.settings.options import RunOptions
+from learner.trainers.ppo.trainer import PPOTrainer
+from tests.learner.ingest.parts import NAME, Parts, make_chunk
+from tests.learner.ingest.test_round_order import queued
+from tests.learner.trainers.in_process import Bench, Published
+
+SETTINGS = {
+    "hyperparameters": {"batch_size": 8, "buffer_size": 10, "num_epoch": 1},
+    "network_settings": {"hidden_units": 8, "num_layers": 1},
+    "time_horizon": 64,
+}
+
+
+class Rig:
+    """A barrier with real queues, books, sessions and trainer; what it tells service and disk is kept."""
+
+    def __init__(self, *, rollcast: dict[str, Any] | None = None, **lockstep: Any) -> None:
+        block = {"actors": 2, "quota_steps": 4, "checkpoint_updates": 2, **lockstep}
+        self.options = RunOptions.model_validate(
+            {"behaviors": {NAME: SETTINGS}, "rollcast": {**(rollcast or {}), "lockstep": block}}
+        )
+        self.parts = Parts(self.options)
+        self.trainers: dict[str, PPOTrainer] = {}
+        self.told: list[tuple[policy_pb2.Assignment, frozenset[str]]] = []
+        self.saved: list[int] = []
+        self.holds: list[bool] = []
+        self.spoiled: list[str] = []
+        settings = self.options.rollcast.lockstep
+        assert settings is not None
+        parts = self.parts
+        self.lockstep = Lockstep(
+            settings, parts.behaviors, parts.sessions, parts.ledger, no_lessons(), on_spoiled=self.spoiled.append
+        )
+        self.lockstep.attach(lambda assignment, players: self.told.append((assignment, players)), self._hold)
+
+    def _hold(self, reason: HoldReason, *, active: bool) -> None:
+        assert reason is HoldReason.LOCKSTEP
+        self.holds.append(active)
+
+    def join(self, name: str, agents: int = 1) -> Session:
+        """Lets an actor come and declare; the first one brings the trainer."""
+        session = self.parts.open(name).session
+        behavior = self.parts.declared(session, agents=agents)
+        if not self.trainers:
+            bench = Bench(self.parts.behaviors, behavior, self.parts.ledger, StatsReporter(NAME))
+            trainer = PPOTrainer(bench.context(publisher=Published()))
+            trainer.start()
+            self.trainers[NAME] = trainer
+        return session
+
+    def send(self, session: Session, rows: int = 4, *, ends: bool = True, **changes: Any) -> None:
+        """Lets an actor send steps, and the word that its round is over."""
+        (behavior,) = self.parts.behaviors.all()
+        version = self.trainers[NAME].version if self.trainers else 0
+        session.acked_through += 1
+        chunk = make_chunk(rows, sequence=session.acked_through, **{"base_version": version, **changes})
+        self._put(behavior.queue, chunk, session)
+        if ends:
+            number = self.told[-1][0].lockstep_round if self.told else 1
+            end = make_chunk(0, sequence=session.acked_through + 1, segments=0, lockstep_round=number)
+            end.discarded = dict(chunk.discarded)  # cumulative, as in every chunk
+            end.columns.clear()
+            end.roles.clear()
+            self._put(behavior.queue, end, session)
+
+    def _put(self, queue: Any, chunk: Any, session: Session) -> None:
+        self.parts.ledger.enqueue(NAME, chunk.rows)
+        queue.put(queued(chunk, actor=session.actor_index, session=session.session_id))
+
+    def turn(self, *, is_ending: bool = False) -> None:
+        """One turn of the trainers."""
+        self.lockstep.before_turn()
+        for trainer in self.trainers.values():
+            trainer.advance()
+        self.lockstep.after_turn(
+            self.trainers, save=lambda _: self.saved.append(self.lockstep.view().round), is_ending=is_ending
+        )
+
+    @property
+    def order(self) -> policy_pb2.Assignment:
+        """What was asked for last."""
+        return self.told[-1][0]
+
+    @property
+    def version(self) -> int:
+        """Completed updates."""
+        return self.trainers[NAME].version
+
+
+def begun(**lockstep: Any) -> tuple[Rig, Session, Session]:
+    """A barrier whose first round is played by two actors."""
+    rig = Rig(**lockstep)
+    one, two = rig.join("one"), rig.join("two")
+    rig.turn()
+    return rig, one, two
+
+
+def test_the_first_round_waits_for_all_actors() -> None:
+    """It begins once as many have declared what they play, and the run is saved before it; meanwhile all are held."""
+    rig = Rig()
+    rig.turn()
+    one = rig.join("one")
+    two = rig.parts.open("two").session
+    rig.turn()
+    assert (rig.told, rig.holds, rig.saved) == ([], [True], [])
+    rig.parts.declared(two)
+    rig.turn()
+
+    assert rig.holds == [True, False]
+    assert rig.saved == [0]
+    ((order, players),) = rig.told
+    assert players == {one.session_id, two.session_id}
+    assert (order.lockstep_round, order.lockstep_quota_steps, order.lockstep_checkpoint) == (1, 4, 0)
+    assert order.reset == policy_pb2.RESET_MODE_NOW
+    assert [(part.behavior, part.lockstep_version) for part in order.behaviors] == [(NAME, 0)]
+
+
+def test_an_update_takes_the_round_and_nothing_else() -> None:
+    """Nothing is trained before everybody has ended the round, however much is there; then all of it is."""
+    rig, one, two = begun()
+    rig.send(one, 40)
+    rig.send(two, 4, ends=False)
+    rig.turn()
+    assert rig.version == 0
+    rig.send(two, 3)
+    rig.turn()
+    assert rig.version == 1
+    assert rig.trainers[NAME].steps_trained == 47
+    assert rig.order.lockstep_round == 2
+    assert rig.order.reset == policy_pb2.RESET_MODE_NONE
+    assert [part.lockstep_version for part in rig.order.behaviors] == [1]
+    assert rig.lockstep.view().is_reproducible
+
+
+def test_environments_begin_anew_at_checkpoints() -> None:
+    """After every so many rounds the run is saved, and the next round begins from there; only then is a boundary."""
+    rig, one, two = begun()
+    seen = []
+    for _ in range(5):
+        for session in (one, two):
+            rig.send(session)
+        rig.turn()
+        order = rig.order
+        resets = order.reset == policy_pb2.RESET_MODE_NOW
+        seen.append((order.lockstep_round, order.lockstep_checkpoint, resets, rig.lockstep.is_boundary))
+    assert seen == [
+        (2, 0, False, False),
+        (3, 2, True, True),
+        (4, 2, False, False),
+        (5, 4, True, True),
+        (6, 4, False, False),
+    ]
+    assert rig.saved == [0, 2, 4]
+
+
+def test_quotas_pass_buffer_size_just_so() -> None:
+    """Without a quota in the run file each agent takes what makes a round larger than buffer_size."""
+    rig = Rig(quota_steps=None)
+    rig.join("one", agents=2)
+    rig.join("two", agents=1)
+    rig.turn()
+    assert rig.order.lockstep_quota_steps == 4  # 3 agents, and buffer_size is 10
+
+
+def test_a_lost_actor_spoils_the_run_and_the_others_go_on() -> None:
+    """What it sent is trained; the mark has its name and is told of once; a newcomer plays from the next round on."""
+    rig, one, two = begun()
+    rig.send(one, 4)
+    rig.send(two, 3, ends=False)
+    rig.turn()
+    with capture_logs() as logs:
+        rig.parts.sessions.close(two, [])
+        rig.turn()
+    assert next(line["event"] for line in logs if line["log_level"] == "warning") == "not_reproducible"
+    assert rig.spoiled == ["actor 1 (two) was lost, in round 1"]
+    assert rig.trainers[NAME].steps_trained == 7
+    assert rig.told[-1][1] == {one.session_id}
+
+    three = rig.join("three")
+    assert three.actor_index == 1
+    rig.send(one)
+    rig.turn()
+    assert rig.version == 2
+    assert rig.told[-1][1] == {one.session_id, three.session_id}
+    rig.send(one)
+    rig.turn()
+    assert rig.version == 2, "it is waited for"
+    rig.parts.sessions.close(three, [])
+    rig.turn()
+    assert len(rig.spoiled) == 1
+
+
+def test_a_run_without_actors_waits() -> None:
+    """If all are gone the round ends with what is there, and the next one begins with whoever comes."""
+    rig, one, two = begun()
+    for session in (one, two):
+        rig.parts.sessions.close(session, [])
+    rig.turn()
+    assert (rig.version, len(rig.told), rig.holds[-1]) == (0, 1, True)
+    late = rig.join("late")
+    rig.turn()
+    assert rig.told[-1][1] == {late.session_id}
+    assert rig.holds[-1] is False
+
+
+def test_steps_of_strangers_have_a_fate() -> None:
+    """Who does not play the round trains nothing, and what it sent is in the books."""
+    rig, one, two = begun()
+    rig.parts.sessions.close(two, [])
+    stranger = rig.join("stranger")
+    rig.send(stranger, 5, ends=False)
+    rig.send(one)
+    rig.turn()
+    books = rig.parts.ledger.books(NAME)
+    assert dict(books.dropped) == {"lockstep": 5}
+    assert (books.trained, books.queued) == (4, 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [({"base_version": 9}, "another version"), ({"discarded": {"env_error": 3}}, "environments of actor 0 failed")],
+)
+def test_what_another_run_would_not_repeat_spoils_it(changes: dict[str, Any], reason: str) -> None:
+    """Steps under another version, and environments that failed, are told of; the steps are trained all the same."""
+    rig, one, two = begun()
+    rig.send(one, **changes)
+    rig.send(two)
+    rig.turn()
+    assert rig.version == 1
+    (told,) = rig.spoiled
+    assert reason in told
+
+
+def test_a_restart_goes_on_from_the_checkpoint() -> None:
+    """Rounds count on from it, environments begin anew with its seeds, and nothing is saved before there is something."""
+    rig, one, two = begun()
+    for _ in range(2):
+        for session in (one, two):
+            rig.send(session)
+        rig.turn()
+    state = rig.lockstep.state()
+    again = Rig()
+    again.lockstep.load(state)
+    again.join("one")
+    again.join("two")
+    again.turn()
+    assert (again.order.lockstep_round, again.order.lockstep_checkpoint) == (3, 2)
+    assert again.order.reset == policy_pb2.RESET_MODE_NOW
+    assert again.saved == []
+    assert again.lockstep.is_boundary
+
+
+def test_a_run_that_began_without_it_is_not_reproducible() -> None:
+    """A run state without a word of lock-step was trained freely."""
+    rig = Rig()
+    rig.lockstep.load({})
+    assert not rig.lockstep.view().is_reproducible
+    with pytest.raises(KeyError):
+        rig.lockstep.load({"round": 3})
+
+
+def test_a_round_that_does_not_fit_the_queue_is_refused() -> None:
+    """It could never end; the message names what to raise."""
+    rig = Rig(quota_steps=10**6, rollcast={"queue_bytes": 2**22, "max_chunk_bytes": 2**20, "target_chunk_bytes": 2**18})
+    rig.join("one")
+    rig.join("two")
+    with pytest.raises(UserError, match="queue_bytes") as caught:
+        rig.turn()
+    assert caught.value.exit_code is ExitCode.RUN_FILE
+
+
+def test_a_round_that_turns_out_too_large_is_refused() -> None:
+    """Columns that nobody could foresee fill the queue: reading has stopped, and the round would never end."""
+    rig, one, two = begun()
+    (behavior,) = rig.parts.behaviors.all()
+    rig.send(one)
+    rig.turn()
+    assert not behavior.queue.has_room(10**12)
+    with pytest.raises(UserError, match="queue_bytes"):
+        rig.turn()
+    assert two.actor_index == 1
+
+
+def test_people_are_told_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Now and then: how many actors are missing, and later who has not ended the round."""
+    monkeypatch.setattr("learner.run.lockstep.barrier.SAY_SECONDS", 0.0)
+    rig = Rig()
+    with capture_logs() as logs:
+        one = rig.join("one")
+        rig.turn()
+        rig.join("two")
+        rig.turn()
+        rig.send(one)
+        rig.turn()
+    short, waits = (
+        [line for line in logs if line["event"] == event] for event in ("lockstep_waits_for_actors", "lockstep_waits")
+    )
+    assert (short[0]["joined"], short[0]["needed"]) == (1, 2)
+    assert (waits[0]["awaited"], waits[0]["actors"]) == (1, "1 (two)")
+
+
+def test_no_round_begins_at_the_end() -> None:
+    """A run that ends keeps its actors waiting; the round that was trained still counts."""
+    rig, one, two = begun()
+    for session in (one, two):
+        rig.send(session)
+    rig.turn(is_ending=True)
+    assert rig.version == 1
+    assert len(rig.told) == 1
+    assert rig.lockstep.view().round == 1
+
+
+def test_the_round_that_ends_training_is_no_checkpoint() -> None:
+    """Its steps are not trained, as they would be in a run with more of them: a restart goes on before it."""
+    rig, one, two = begun(checkpoint_updates=1)
+    rig.send(one)
+    rig.send(two)
+    rig.turn()
+    assert rig.saved == [0, 1]
+    rig.send(one)
+    rig.send(two)
+    rig.lockstep.before_turn()
+    (behavior,) = rig.parts.behaviors.all()
+    rig.parts.behaviors.stop_training(behavior)
+    rig.lockstep.after_turn(rig.trainers, save=lambda _: rig.saved.append(99))
+    assert rig.saved == [0, 1]
+    assert not rig.lockstep.is_boundary
+    assert len(rig.told) == 2, "there is nothing to train any more"

@@ -1,0 +1,92 @@
+"""Resuming a run in lock-step whose newest checkpoint is ahead of its run state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from learner.checkpoints.runfolder import RunFolder
+from learner.run.lockstep.resuming import is_over
+from learner.settings.options import RunOptions
+from tests.learner.ingest.parts import NAME
+from tests.learner.run.lockstep.test_saving import in_lockstep
+from tests.learner.starts import SETTINGS, Start, opened
+
+Lines = list[MutableMapping[str, Any]]
+
+
+def options(max_steps: int, *, behavior: str = NAME, **rollcast: Any) -> RunOptions:
+    """A run file in lock-step, or what else is asked for."""
+    document = {"behaviors": {behavior: {**SETTINGS, "max_steps": max_steps}}, "rollcast": {"lockstep": {}, **rollcast}}
+    return RunOptions.model_validate(document)
+
+
+@pytest.fixture
+def ended(tmp_path: Path) -> Iterator[tuple[RunFolder, int]]:
+    """A run that ended two updates after the run state it left, and the step of its end."""
+    with opened(tmp_path) as folder:
+        start = Start(folder, 1)
+        trainer = start.join()
+        start.train(trainer, 1)
+        in_lockstep(start, 2)
+        start.keeper.save_round({NAME: trainer})
+        start.train(trainer, 2)
+        trainer.save_model()
+        step = trainer.get_step
+    with opened(tmp_path, resume=True) as folder:
+        yield folder, step
+
+
+def looked(run: RunOptions, folder: RunFolder) -> tuple[bool, Lines]:
+    """What it comes to, and what is said."""
+    with capture_logs() as lines:
+        return is_over(run, folder), lines
+
+
+def test_a_finished_run_is_not_repeated(ended: tuple[RunFolder, int]) -> None:
+    """Its newest checkpoint has reached max_steps: one line says so, and which setting leads on from where."""
+    folder, step = ended
+    over, (line,) = looked(options(step), folder)
+    assert over
+    assert (line["event"], line["behavior"], line["step"], line["max_steps"]) == ("nothing_to_train", NAME, step, step)
+    assert "raise it to train on, which goes on from round 2" in line["action"]
+
+
+def test_a_run_that_repeats_says_how_far_it_goes_back(ended: tuple[RunFolder, int]) -> None:
+    """Both steps, and the files that keep what an early end replaces."""
+    folder, step = ended
+    over, (line,) = looked(options(step + 1), folder)
+    assert not over
+    assert (line["event"], line["newest_step"]) == ("lockstep_goes_back", step)
+    assert 0 < line["step"] < step
+    assert "round 2 is repeated" in line["note"]
+    assert f"{NAME}-{step}.onnx" in line["note"]
+
+
+@pytest.mark.parametrize(
+    "run",
+    [options(1, lockstep=None), options(1, resume_checkpoint="best"), options(1, behavior="Other")],
+    ids=["not in lock-step", "from another checkpoint", "of another behavior"],
+)
+def test_other_starts_are_left_alone(ended: tuple[RunFolder, int], run: RunOptions) -> None:
+    """Ordinary runs go on where they ended, whoever names a checkpoint wants it, and no run file is judged here."""
+    over, lines = looked(run, ended[0])
+    assert not over
+    assert [line["event"] for line in lines] == (["lockstep_goes_back"] if "Other" in run.behaviors else [])
+
+
+def test_a_run_without_a_newer_checkpoint_says_nothing(tmp_path: Path) -> None:
+    """It goes on where it stopped; so does one whose newest checkpoint cannot be read."""
+    with opened(tmp_path) as folder:
+        start = Start(folder, 1)
+        trainers = {NAME: start.join()}
+        in_lockstep(start, 2)
+        start.keeper.save_round(trainers)
+    with opened(tmp_path, resume=True) as folder:
+        assert looked(options(10), folder) == (False, [])
+        folder.newest_checkpoint(NAME).write_bytes(b"damaged")
+        assert looked(options(10), folder) == (False, [])

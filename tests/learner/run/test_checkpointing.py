@@ -1,0 +1,308 @@
+"""What is saved of a run, when, and what a restart makes of it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import structlog
+import torch
+
+from learner.checkpoints.documents import CheckpointFailed
+from learner.checkpoints.runfolder import open_run_folder
+from learner.checkpoints.status import TrainingStatus
+from learner.common.exits import ExitCode, UserError
+from learner.curriculum.lessons import Lessons
+from learner.observe.view import RunState as ViewState
+from learner.trainers.base import Trainer
+from tests.learner.curriculum.curricula import curriculum, parameters
+from tests.learner.ingest.parts import NAME
+from tests.learner.starts import Start, opened, saved, saved_after_one_update
+
+
+def test_a_restart_goes_on(tmp_path: Path) -> None:
+    """Weights, counters, books and sessions come back as those of one moment; what was queued is lost by name."""
+    with opened(tmp_path) as folder:
+        first = Start(folder, 1)
+        trainer = first.join()
+        first.train(trainer, 2)
+        first.parts.ledger.enqueue(NAME, 7)
+        first.keeper.save_run_state({NAME: trainer})
+        before = first.parts.ledger.books(NAME)
+    state = saved(tmp_path)
+    assert (state.generation, state.extra["seed"]) == (1, {"run": 5})
+
+    with opened(tmp_path, resume=True) as folder:
+        second = Start(folder, 2)
+        second.keeper.restore(state)
+        view = second.picture.behavior_view(second.parts.behaviors.all()[0])
+        assert (view.version, view.env_steps_trained) == (2, trainer.steps_trained)
+        again = second.trainer()
+        assert (again.version, again.steps_trained, again.episodes) == (2, trainer.steps_trained, trainer.episodes)
+        assert again.mean_return() == trainer.mean_return()
+        ours, theirs = trainer.network.state_dict(), again.network.state_dict()
+        assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
+        books = second.parts.ledger.books(NAME)
+        assert books.balanced
+        assert (books.trained, books.lost) == (before.trained, {"restart": before.queued})
+        assert books.unknown_sessions == 1
+        second.train(again, 1)
+        assert again.version == 3
+
+
+def test_a_behavior_whose_actors_stay_away_is_not_forgotten(tmp_path: Path) -> None:
+    """A second restart before any trainer was made saves what the first one loaded."""
+    state = saved_after_one_update(tmp_path)
+    with opened(tmp_path, resume=True) as folder:
+        second = Start(folder, 2)
+        second.keeper.restore(state)
+        second.keeper.save_run_state({})
+    assert saved(tmp_path).trainers[NAME]["version"] == 1
+    assert saved(tmp_path).generation == 2
+
+
+def test_it_is_saved_when_due(tmp_path: Path) -> None:
+    """Nothing is written before the first update, and nothing twice; an update after the interval is written."""
+    with opened(tmp_path) as folder:
+        start = Start(folder, 1)
+        trainer = start.join()
+        start.keeper.save_if_due({NAME: trainer})
+        assert not folder.run_state.exists()
+        start.train(trainer, 1)
+        start.keeper.save_if_due({NAME: trainer})
+        first = folder.run_state.stat().st_mtime_ns
+        start.keeper.save_if_due({NAME: trainer})
+        assert folder.run_state.stat().st_mtime_ns == first
+        start.train(trainer, 1)
+        start.keeper.save_if_due({NAME: trainer})
+        assert folder.run_state.stat().st_mtime_ns > first
+
+
+def test_the_end_leaves_everything(tmp_path: Path) -> None:
+    """Run state, checkpoint and model of the last version, and the list of them."""
+    with opened(tmp_path) as folder:
+        start = Start(folder, 1)
+        trainer = start.join()
+        start.train(trainer, 1)
+        kept = start.keeper.finish({NAME: trainer})
+        assert kept.models == {NAME: folder.final_model(NAME)}
+        assert kept.is_complete
+        assert folder.final_model(NAME).stat().st_size > 0
+        assert folder.newest_checkpoint(NAME).exists()
+        assert start.store.status.checkpoints(NAME)[-1].steps == trainer.get_step
+        assert not start.picture.last_error
+    assert saved(tmp_path).trainers[NAME]["version"] == 1
+
+
+FAILING: dict[str, Callable[[Start, Trainer], object]] = {
+    "save_if_due": lambda start, trainer: start.keeper.save_if_due({NAME: trainer}),
+    "save": lambda start, trainer: start.keeper.save(trainer),
+    "finish": lambda start, trainer: start.keeper.finish({NAME: trainer}),
+}
+
+
+@pytest.mark.parametrize("method", FAILING)
+def test_a_folder_that_cannot_be_written_costs_the_checkpoint(tmp_path: Path, method: str) -> None:
+    """The run goes on and shows the reason; an operator's own wish to save is told instead."""
+    with opened(tmp_path) as folder:
+        start = Start(folder, 1)
+        trainer = start.join()
+        start.train(trainer, 1)
+        aside = folder.path.rename(tmp_path / "aside")
+        folder.path.write_text("a file where the folder was")
+        FAILING[method](start, trainer)
+        assert str(folder.path) in start.picture.last_error
+        with pytest.raises(CheckpointFailed):
+            start.keeper.save_all({NAME: trainer})
+        folder.path.unlink()
+        aside.rename(folder.path)
+        assert start.keeper.save_all({NAME: trainer}) == folder.run_state
+
+
+def test_what_the_end_could_not_write_is_told(tmp_path: Path) -> None:
+    """Wherever the disk refuses, a run state or a model, the end says that it is not complete, and writes the rest."""
+    with opened(tmp_path) as folder:
+        start = Start(folder, 1)
+        trainer = start.join()
+        start.train(trainer, 1)
+        start.keeper.save_run_state({NAME: trainer})
+        block(folder.previous_run_state)
+        kept = start.keeper.finish({NAME: trainer})
+        assert (kept.models, kept.is_complete) == ({NAME: folder.final_model(NAME)}, False)
+        shutil.rmtree(folder.previous_run_state)
+        folder.final_model(NAME).unlink()
+        block(folder.final_model(NAME))
+        kept = start.keeper.finish({NAME: trainer})
+        assert (kept.models, kept.is_complete) == ({NAME: None}, False)
+        assert folder.previous_run_state.is_file()
+        shutil.rmtree(folder.path)
+        kept = start.keeper.finish({NAME: trainer})
+        assert (kept.models, kept.is_complete) == ({NAME: None}, False)
+
+
+def test_a_model_that_could_not_be_exported_is_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run without its model is not complete, whatever kept it from being written."""
+    with opened(tmp_path) as folder:
+        start = Start(folder, 1)
+        trainer = start.join()
+        start.train(trainer, 1)
+
+        def fail(_path: Path) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(trainer, "export_model", fail)
+        kept = start.keeper.finish({NAME: trainer})
+        assert (kept.models, kept.is_complete) == ({NAME: None}, False)
+
+
+def test_the_curves_of_the_page_go_on_after_a_restart(tmp_path: Path) -> None:
+    """They are part of the run state, as the weights are."""
+    with opened(tmp_path) as folder:
+        first = Start(folder, 1)
+        trainer = first.join()
+        start_seconds = 3.0
+        first.picture.history.add(NAME, start_seconds, {"mean_return": 20.0})
+        first.keeper.save_run_state({NAME: trainer})
+        state = first.store.load_run_state()
+        assert state is not None
+        second = Start(folder, 2)
+        second.keeper.restore(state)
+        assert second.picture.history.view(NAME) == first.picture.history.view(NAME)
+        second.picture.history.add(NAME, 0.5, {"mean_return": 21.0})
+        view = second.picture.history.view(NAME)
+        assert view is not None
+        assert (view.columns["t"], view.columns["mean_return"]) == ([3.0, 3.5], [20.0, 21.0])
+
+
+def test_a_disk_that_stays_full_does_not_fill_the_log(tmp_path: Path) -> None:
+    """Saving is tried again and again, and told once a minute; the last try is always told."""
+    with opened(tmp_path) as folder:
+        start = Start(folder, 1)
+        trainer = start.join()
+        start.train(trainer, 1)
+        start.keeper.save_run_state({NAME: trainer})
+        start.train(trainer, 1)
+        block(folder.previous_run_state)
+        with structlog.testing.capture_logs() as logs:
+            for _ in range(3):
+                start.keeper.save_if_due({NAME: trainer})
+            assert [line["event"] for line in logs] == ["checkpoint_failed"]
+            start.keeper.finish({NAME: trainer})
+        assert [line["event"] for line in logs] == ["checkpoint_failed"] * 2
+        shutil.rmtree(folder.previous_run_state)
+        start.keeper.save_if_due({NAME: trainer})
+        assert folder.previous_run_state.is_file()
+
+
+def block(path: Path) -> None:
+    """Puts a folder where a file shall be: rights and full disks do not stop every user of a machine."""
+    path.mkdir()
+    (path / "file").write_text("in the way")
+
+
+def test_a_trainer_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    """A run file with another network than the saved one's is an error that says so."""
+    with opened(tmp_path) as folder:
+        first = Start(folder, 1)
+        trainer = first.join()
+        first.keeper.save_run_state({NAME: trainer})
+    state = saved(tmp_path)
+    model = state.trainers[NAME]["model"]
+    weights = {name: value[..., :-1] for name, value in model["network"].items()}
+    broken = {NAME: {**state.trainers[NAME], "model": {**model, "network": weights}}}
+    with opened(tmp_path, resume=True) as folder:
+        second = Start(folder, 2)
+        second.keeper.restore(replace(state, trainers=broken))
+        with pytest.raises(UserError, match="does not fit the run file") as caught:
+            second.trainer()
+    assert caught.value.exit_code is ExitCode.BAD_CHECKPOINT
+
+
+def test_another_run_gives_its_weights(tmp_path: Path) -> None:
+    """--initialize-from takes networks of another run's checkpoint; its counters stay there."""
+    with open_run_folder(tmp_path, "source") as folder:
+        source = Start(folder, 1)
+        trainer = source.join()
+        source.train(trainer, 1)
+        source.keeper.save_behavior(trainer)
+    with open_run_folder(tmp_path, "run", initialize_from="source") as folder:
+        target = Start(folder, 1).join()
+        assert (target.version, target.get_step) == (0, 0)
+        theirs = target.network.state_dict()
+        assert all(torch.equal(value, theirs[name]) for name, value in trainer.network.state_dict().items())
+
+
+def three_lessons() -> Lessons:
+    """A curriculum of three lessons."""
+    return Lessons(parameters(mass=curriculum(1, 2, 3, behavior=NAME, threshold=5)), seed=0)
+
+
+def test_lessons_are_saved_when_they_begin(tmp_path: Path) -> None:
+    """Both files have them at once; a restart takes the run state's, and the status file's where that differs."""
+    with opened(tmp_path) as folder:
+        lessons = three_lessons()
+        first = Start(folder, 1, lessons=lessons)
+        first.keeper.restore_lessons()
+        lessons.add_episode(NAME, 9.0, 1)
+        first.keeper.save_lessons({})
+    state = saved(tmp_path)
+    with opened(tmp_path, resume=True) as folder:
+        assert TrainingStatus.load(folder.training_status).lesson("mass") == 1
+        again = three_lessons()
+        second = Start(folder, 2, lessons=again)
+        second.keeper.restore(state)
+        second.keeper.restore_lessons()
+        assert again.state() == lessons.state()
+        assert second.picture.run_view(ViewState.TRAINING, "").lessons[0].number == 1
+        second.store.status.set_lesson("mass", 2)
+        second.keeper.restore_lessons()
+        assert (again.numbers()["mass"], again.revision) == (2, 3)
+
+
+def test_the_status_file_alone_keeps_the_lessons(tmp_path: Path) -> None:
+    """A run whose state holds no lessons goes on in its own all the same; a new run begins with the first."""
+    with opened(tmp_path) as folder:
+        lessons = three_lessons()
+        first = Start(folder, 1, lessons=lessons)
+        lessons.add_episode(NAME, 9.0, 1)
+        first.keeper.save_lessons({})
+    state = saved(tmp_path)
+    older = replace(state, extra={name: part for name, part in state.extra.items() if name != "lessons"})
+    for resume, number in ((True, 1), (False, 0)):
+        with open_run_folder(tmp_path, "run", resume=resume, force=not resume) as folder:
+            lessons = three_lessons()
+            start = Start(folder, 2, lessons=lessons)
+            if resume:
+                start.keeper.restore(older)
+            start.keeper.restore_lessons()
+            assert lessons.numbers()["mass"] == number
+
+
+def test_a_disk_that_does_not_take_lessons_ends_nothing(tmp_path: Path) -> None:
+    """What cannot be written is told, and training goes on in the new lesson."""
+    with opened(tmp_path) as folder:
+        lessons = three_lessons()
+        start = Start(folder, 1, lessons=lessons)
+        lessons.add_episode(NAME, 9.0, 1)
+        folder.training_status.parent.mkdir(exist_ok=True)
+        folder.training_status.mkdir()
+        start.keeper.save_lessons({})
+        assert "training_status.json" in start.picture.last_error
+        assert folder.run_state.exists()
+        folder.training_status.rmdir()
+
+
+def test_damaged_lessons_are_told(tmp_path: Path) -> None:
+    """A run state whose lessons make no sense ends the start with one line, like every other part of it."""
+    with opened(tmp_path) as folder:
+        Start(folder, 1, lessons=three_lessons()).keeper.save_run_state({})
+    state = saved(tmp_path)
+    with opened(tmp_path, resume=True) as folder:
+        second = Start(folder, 2, lessons=three_lessons())
+        damaged = replace(state, extra={**state.extra, "lessons": {"numbers": 3}})
+        with pytest.raises(UserError, match="does not fit together") as caught:
+            second.keeper.restore(damaged)
+        assert caught.value.exit_code is ExitCode.BAD_CHECKPOINT

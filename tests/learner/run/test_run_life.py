@@ -1,0 +1,170 @@
+"""What a real run leaves in its folder, over a kill and a resume, with callbacks and writers of the user's."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from learner.checkpoints.runfolder import open_run_folder
+from learner.commands.runs.listing import RunRow, list_runs
+from learner.common.exits import ExitCode
+from tests.e2e.processes import Processes, processes_in
+from tests.e2e.runs import small, write_run
+from tests.learner.installed import install
+
+NAME = "CartPole"
+MODULE = """
+    import json
+    from pathlib import Path
+
+    class Notes:
+        def on_start(self, event):
+            self.path = event.folder / "notes.jsonl"
+
+        def _note(self, event):
+            with self.path.open("a") as file:
+                file.write(json.dumps([type(event).__name__, getattr(event, "version", None)]) + "\\n")
+
+        on_update = on_episode = on_checkpoint = on_end = _note
+
+    class Raises:
+        def on_update(self, event):
+            raise ValueError("a fault of the user's")
+
+    class Broken:
+        def __init__(self):
+            raise ValueError("a fault of the user's")
+
+    class Lines:
+        def __init__(self, context):
+            self.path = context.run_folder / "lines.txt"
+
+        def write(self, category, summaries, step):
+            with self.path.open("a") as file:
+                file.write(f"{category} {step}\\n")
+
+        def write_text(self, category, title, text, step):
+            raise ValueError("a fault of the user's")
+
+        def restart(self, category, step):
+            pass
+
+        def close(self):
+            pass
+"""
+
+
+@pytest.fixture
+def processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Processes]:
+    """Processes that end with the test, and that have a package of the user's installed."""
+    points = {
+        "rollcast.callbacks": {name: f"mine_of_a_test:{name.capitalize()}" for name in ("broken", "notes", "raises")},
+        "rollcast.stats_writers": {"lines": "mine_of_a_test:Lines"},
+    }
+    site = install(tmp_path / "site", "mine_of_a_test", MODULE, points)
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    with processes_in(tmp_path) as started:
+        yield started
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    """Returns the objects of a file with one a line; none if it is not there."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def log_lines(folder: Path) -> list[dict[str, Any]]:
+    """Returns the log of a run."""
+    return lines_of(folder / "logs" / "learner.jsonl")
+
+
+def journal_names(folder: Path) -> list[str]:
+    """Returns the names of the events of a run."""
+    return [event["event"] for event in lines_of(folder / "events.jsonl")]
+
+
+def steps_of(folder: Path) -> list[tuple[int, str]]:
+    """Returns step and key of each row of the statistics."""
+    with (folder / NAME / "stats.csv").open(newline="") as file:
+        return [(int(row["step"]), row["key"]) for row in csv.DictReader(file)]
+
+
+def only(results: Path) -> RunRow:
+    """Returns the one run there is."""
+    (row,) = list_runs(results)
+    return row
+
+
+def test_a_run_folder_tells_the_whole_life(processes: Processes) -> None:
+    """Killed and resumed, a run has each step once in its curves, both starts in its journal, and one log."""
+    own = {"callbacks": ["notes", "raises"], "stats_writers": ["csv", "lines"]}
+    run_file = write_run(processes.folder, {NAME: small()}, checkpoint_seconds=0.5, **own)
+    learner = processes.learner(run_file)
+    results = learner.folder.parent
+    address = learner.address
+    actor = processes.actor(address, "CartPole-v1", "--num-envs", "2")
+    learner.wait_for_version(NAME, 20, actor)
+    learner.wait_for((learner.folder / "run_state.pt").exists, "a state to go on from", actor)
+    learner.wait_for(lambda: only(results).state == "running", "the list says so", actor)
+    learner.kill()
+    assert only(results).state == "killed"
+
+    learner = processes.learner(run_file, "--resume", port=int(address.rpartition(":")[2]))
+    learner.wait_for_version(NAME, 60, actor)
+    learner.signal(signal.SIGTERM)
+    assert learner.wait() == ExitCode.OK, learner.said()
+    folder = learner.folder
+
+    rows = steps_of(folder)
+    steps = [step for step, _ in rows]
+    assert len(rows) == len(set(rows)), "no row twice"
+    assert steps == sorted(steps)
+    assert {"Environment/Cumulative Reward", "Losses/Value Loss"} <= {key for _, key in rows}
+
+    names = journal_names(folder)
+    assert [name for name in names if name in ("started", "resumed", "finished")] == ["started", "resumed", "finished"]
+    assert {"actor_joined", "checkpoint"} <= set(names)
+    assert lines_of(folder / "events.jsonl")[-1]["reason"] == "signal"
+
+    lines = log_lines(folder)
+    assert [line["generation"] for line in lines if line["event"] == "learner_started"] == [1, 2]
+    failures = [line for line in lines if line["event"] == "callback_failed"]
+    assert 1 <= len(failures) <= 2, "once a start"
+    assert "a fault of the user's" in failures[0]["exception"]
+    assert sum(line["event"] == "callback_switched_off" for line in lines) == 2
+
+    notes = [json.loads(line) for line in (folder / "notes.jsonl").read_text().splitlines()]
+    assert {kind for kind, _ in notes} == {"PolicyUpdated", "EpisodesFinished", "CheckpointSaved", "RunEnded"}
+    assert notes[-1][0] == "RunEnded"
+    assert f"{NAME} {steps[0]}" in (folder / "lines.txt").read_text().splitlines()
+    assert not list(folder.glob("*/events.out.*")), "TensorBoard was not asked for"
+    row = only(results)
+    assert (row.state, row.reason, row.generation) == ("stopped", "signal", 2)
+    assert row.best_return is not None
+    assert row.best_return > 0
+    assert json.loads((folder / "versions.json").read_text())["generation"] == 2
+
+
+def test_a_name_that_nobody_knows_ends_the_start(processes: Processes) -> None:
+    """One line with the setting and what there is, before anything is written."""
+    learner = processes.learner(write_run(processes.folder, {NAME: small()}, callbacks=["nobody"]))
+    line = learner.fails_with(ExitCode.RUN_FILE)
+    assert line.startswith("error: rollcast.callbacks names 'nobody'")
+    assert "broken, notes, raises" in line
+    assert not learner.folder.exists()
+
+
+def test_a_callback_that_cannot_be_made_ends_the_start(processes: Processes) -> None:
+    """Only making it shows that: one line, which is in the log, too, and the folder still counts as new."""
+    learner = processes.learner(write_run(processes.folder, {NAME: small()}, callbacks=["broken"]))
+    line = learner.fails_with(ExitCode.RUN_FILE)
+    assert line.startswith("error: rollcast.callbacks names 'broken'")
+    with open_run_folder(learner.folder.parent, learner.folder.name):
+        assert journal_names(learner.folder) == []
+    (failure,) = (line for line in log_lines(learner.folder) if line["event"] == "ended_by_error")
+    assert "rollcast.callbacks" in failure["error"]

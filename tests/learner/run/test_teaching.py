@@ -1,0 +1,48 @@
+"""What happens when a lesson begins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rollcast.v1 import policy_pb2
+from structlog.testing import capture_logs
+
+from learner.run.teaching import Teacher, make_lessons
+from learner.settings.options import RunOptions
+from tests.learner.curriculum.curricula import curriculum
+from tests.learner.ingest.parts import NAME
+from tests.learner.starts import Start, opened, saved
+
+
+def run_of(**behaviors: object) -> RunOptions:
+    """A run file with two lessons that look at the behavior of these tests."""
+    written = curriculum(1, 2, behavior=NAME, threshold=5, require_reset=True)
+    return RunOptions.model_validate({**behaviors, "environment_parameters": {"mass": written}})
+
+
+def test_a_lesson_is_saved_before_actors_hear_of_it(tmp_path: Path) -> None:
+    """One line, the run state on disk, and one assignment with a reset; nothing where nothing has begun."""
+    told: list[policy_pb2.Assignment] = []
+    with opened(tmp_path) as folder:
+        lessons = make_lessons(run_of(behaviors={NAME: {}}), 0)
+        start = Start(folder, 1, lessons=lessons)
+        teacher = Teacher(lessons, start.keeper)
+
+        def assign(assignment: policy_pb2.Assignment) -> None:
+            assert folder.run_state.exists()
+            told.append(assignment)
+
+        teacher.attach(assign)
+        teacher.after_turn({})
+        assert not folder.run_state.exists()
+        lessons.add_episode(NAME, 9.0, 1)
+        with capture_logs() as logs:
+            teacher.after_turn({})
+            teacher.after_turn({})
+    assert [(line["event"], line["parameter"], line["lesson"]) for line in logs] == [
+        ("lesson_begun", "mass", "lesson1")
+    ]
+    (assignment,) = told
+    assert (assignment.settings_revision, assignment.reset) == (2, policy_pb2.RESET_MODE_NOW)
+    assert assignment.environment_parameters["mass"].constant == 2.0
+    assert saved(tmp_path).extra["lessons"]["numbers"] == {"mass": 1}

@@ -1,0 +1,159 @@
+"""The page's port in a whole learner of this process: when it is there, where, and for whom."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from learner.app import serve
+from learner.commands.operator import page_link
+from learner.common.exits import ExitCode, UserError
+from learner.observe.address import BoundAddresses, read_addresses
+from learner.settings import LoadedRun, load_run_options
+from tests.learner.ingest.parts import NAME
+from tests.learner.process import process_as_before
+from tests.learner.starts import SETTINGS
+
+SECONDS = 60.0
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    """Puts back what a learner sets for its whole process."""
+    with process_as_before():
+        yield
+
+
+def load(results: Path, **service: Any) -> LoadedRun:
+    """Settings of a run that nobody comes to, and that lasts until it is looked at."""
+    path = results / "run.yaml"
+    block = {"address": "127.0.0.1:0", "max_wall_seconds": 2.0, **service}
+    path.write_text(yaml.safe_dump({"behaviors": {NAME: {"trainer_type": "ppo", **SETTINGS}}, "rollcast": block}))
+    return load_run_options(path, cli={"run_id": "run", "results_dir": str(results)})
+
+
+def fetched(link: str, path: str) -> bytes:
+    """Returns what is at a path of the site that a link leads to."""
+    connection = http.client.HTTPConnection(urlsplit(link).netloc, timeout=SECONDS)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().read()
+    finally:
+        connection.close()
+
+
+class Visitor(threading.Thread):
+    """Waits until the learner says where it is, and looks at what is there."""
+
+    def __init__(self, results: Path) -> None:
+        super().__init__()
+        self.addresses: BoundAddresses | None = None
+        self.link = ""
+        self.status: dict[str, Any] = {}
+        self.metrics = ""
+        self.problem: Exception | None = None
+        self._results = results
+
+    def run(self) -> None:
+        """Looks."""
+        deadline = time.monotonic() + SECONDS
+        while (addresses := read_addresses(self._results / "run")) is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self.addresses = addresses
+        try:
+            self.link = page_link(None, self._results)
+            self.status = json.loads(fetched(self.link, "/api/status"))
+            self.metrics = fetched(self.link, "/metrics").decode()
+        except (UserError, OSError) as error:
+            self.problem = error
+
+
+def visited(results: Path, **service: Any) -> Visitor:
+    """Runs a learner to its end, and returns who looked at it."""
+    visitor = Visitor(results)
+    visitor.start()
+    try:
+        assert serve(load(results, **service)) == ExitCode.OK
+    finally:
+        visitor.join(SECONDS)
+    return visitor
+
+
+def test_a_learner_serves_its_page(tmp_path: Path) -> None:
+    """Its address is in the run folder, `page` finds it with the token, and the run's metrics are there, too."""
+    visitor = visited(tmp_path, http_address="127.0.0.1:0")
+    assert visitor.problem is None
+    assert visitor.addresses is not None
+    token_file = tmp_path / "run" / "operator_token"
+    assert stat.S_IMODE(token_file.stat().st_mode) == 0o600
+    assert visitor.link == f"http://{visitor.addresses.http}/#token={token_file.read_text().strip()}"
+    assert (visitor.status["run_id"], visitor.status["state"]) == ("run", "waiting")
+    assert 'rollcast_learner_run_state{state="waiting"} 1.0' in visitor.metrics
+    with pytest.raises(UserError, match="no running learner"):
+        page_link(None, tmp_path)
+
+
+def test_a_taken_default_port_is_no_obstacle(tmp_path: Path) -> None:
+    """Nobody asked for 9464: a second learner on a machine takes another port, and tells it."""
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            taken.bind(("127.0.0.1", 9464))
+            taken.listen()
+        except OSError:
+            pass  # another learner on this machine has it: as good
+        visitor = visited(tmp_path)
+    assert visitor.problem is None
+    assert visitor.addresses is not None
+    assert visitor.addresses.http.startswith("127.0.0.1:")
+    assert visitor.addresses.http != "127.0.0.1:9464"
+
+
+def test_a_taken_port_that_was_asked_for(tmp_path: Path) -> None:
+    """It is an error, before there is a run folder."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(UserError, match=address) as caught:
+            serve(load(tmp_path, http_address=address))
+    assert caught.value.exit_code is ExitCode.PORT_IN_USE
+    assert not (tmp_path / "run").exists()
+
+
+def test_no_page(tmp_path: Path) -> None:
+    """Where it is switched off, nothing listens, no token is made, and `page` says how to have one."""
+    visitor = visited(tmp_path, http=False)
+    assert visitor.addresses is not None
+    assert visitor.addresses.http == ""
+    assert "rollcast.http: true" in str(visitor.problem)
+    assert not (tmp_path / "run" / "operator_token").exists()
+
+
+def test_a_token_of_the_user(tmp_path: Path) -> None:
+    """It holds instead of one in the run folder, and the link is without it."""
+    secret = tmp_path / "secret"
+    secret.write_text("a-token-of-the-user\n")
+    (tmp_path / "run").mkdir()
+    visitor = visited(tmp_path, http_address="127.0.0.1:0", operator_token_file=str(secret))
+    assert visitor.problem is None
+    assert visitor.addresses is not None
+    assert visitor.link == f"http://{visitor.addresses.http}/"
+    assert not (tmp_path / "run" / "operator_token").exists()
+
+
+def test_a_token_file_that_is_not_there(tmp_path: Path) -> None:
+    """It is an error, before there is a run folder."""
+    with pytest.raises(UserError, match="operator_token_file") as caught:
+        serve(load(tmp_path, operator_token_file=str(tmp_path / "secret")))
+    assert caught.value.exit_code is ExitCode.RUN_FILE
+    assert not (tmp_path / "run").exists()

@@ -12,6 +12,7 @@ from rollcast.enums import SegmentEnd
 
 STEP_SECONDS: Final = (1e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 5e-2, 0.1, 1.0)
 NETWORK_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+BATCH_AGENTS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 OTHER: Final = "other"
 """Where a word goes that these lists do not have."""
@@ -107,6 +108,23 @@ class RolloutCounts:
     def waited_seconds(self) -> float:
         """All time not stepped because of the learner."""
         return sum(self.wait_seconds.values())
+
+
+class AgentCounts:
+    """What the loop of agents that come and go counts beside `RolloutCounts`.
+
+    Attributes:
+        batch_agents: Agents of each run of a policy.
+        faulty_agents: Agents whose observations or rewards held numbers that were not finite.
+        resets: How often a simulator was told to begin again.
+    """
+
+    __slots__ = ("batch_agents", "faulty_agents", "resets")
+
+    def __init__(self) -> None:
+        self.batch_agents = Tally(BATCH_AGENTS)
+        self.faulty_agents = 0
+        self.resets = 0
 
 
 class ConnectionCounts:

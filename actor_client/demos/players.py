@@ -1,4 +1,4 @@
-"""What agents of Unity players do, as demonstrations."""
+"""What agents that come and go do, as demonstrations."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -12,7 +12,7 @@ from rollcast.specs import BehaviorSpec
 from actor_client.demos.recorder import DemoRecorder
 from actor_client.exits import ActorError, ExitCode
 from actor_client.policy.actions import Actions
-from actor_client.unity.steps import DecisionBatch, TerminalBatch
+from actor_client.rollout.agents.interface import AskingAgents, EndedAgents
 
 Agent = tuple[int, int]
 """The player and the agent's number in it."""
@@ -37,23 +37,23 @@ class AgentDemos:
         self._pending: dict[Agent, _Pending] = {}
         self._numbers: dict[Agent, int] = {}
 
-    def ended(self, worker: int, terminals: TerminalBatch) -> None:
+    def ended(self, worker: int, ended: EndedAgents) -> None:
         """Agents of a player ended their episodes."""
-        for row, agent in enumerate(terminals.ids.tolist()):
+        for row, agent in enumerate(ended.ids.tolist()):
             key = worker, agent
-            following = [values[row] for values in terminals.observations]
-            self._step(key, terminals, row, following)
+            following = [values[row] for values in ended.observations]
+            self._step(key, ended, row, following)
             number = self._numbers.pop(key, None)
             if number is not None:
-                self._recorder.end(number, following, interrupted=bool(terminals.interrupted[row]))
+                self._recorder.end(number, following, interrupted=bool(ended.interrupted[row]))
 
-    def observed(self, worker: int, decisions: DecisionBatch) -> None:
+    def observed(self, worker: int, asking: AskingAgents) -> None:
         """Agents of a player ask for a decision, which says what came of the last one."""
-        for row, agent in enumerate(decisions.ids.tolist()):
+        for row, agent in enumerate(asking.ids.tolist()):
             if (worker, agent) in self._pending:
-                self._step((worker, agent), decisions, row, [values[row] for values in decisions.observations])
+                self._step((worker, agent), asking, row, [values[row] for values in asking.observations])
 
-    def acted(self, asked: Sequence[tuple[int, DecisionBatch]], actions: Actions) -> None:
+    def acted(self, asked: Sequence[tuple[int, AskingAgents]], actions: Actions) -> None:
         """Agents were told what to do.
 
         Args:
@@ -62,14 +62,14 @@ class AgentDemos:
         """
         continuous, discrete = actions.environment_continuous, actions.discrete
         place = 0
-        for worker, decisions in asked:
-            for row, agent in enumerate(decisions.ids.tolist()):
+        for worker, asking in asked:
+            for row, agent in enumerate(asking.ids.tolist()):
                 self._pending[worker, agent] = _Pending(
-                    [values[row] for values in decisions.observations],
+                    [values[row] for values in asking.observations],
                     Action(
                         None if continuous is None else continuous[place],
                         None if discrete is None else discrete[place],
-                        None if decisions.masks is None else decisions.masks[row],
+                        None if asking.masks is None else asking.masks[row],
                     ),
                 )
                 place += 1
@@ -81,7 +81,7 @@ class AgentDemos:
         for key in [key for key in self._numbers if key[0] == worker]:
             self._recorder.drop(self._numbers.pop(key))
 
-    def _step(self, key: Agent, batch: DecisionBatch | TerminalBatch, row: int, following: list[NDArray[Any]]) -> None:
+    def _step(self, key: Agent, batch: AskingAgents | EndedAgents, row: int, following: list[NDArray[Any]]) -> None:
         """Takes the step from an agent's last decision until now."""
         pending = self._pending.pop(key, None)
         if pending is None:

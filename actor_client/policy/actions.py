@@ -37,6 +37,18 @@ class Actions(NamedTuple):
     memory_in: FloatArray | None = None
     memory_out: FloatArray | None = None
 
+    def part(self, rows: slice | Sequence[int]) -> "Actions":
+        """Returns the actions of some agents."""
+        continuous, discrete, log_prob, environment_continuous, memory_in, memory_out = self
+        return Actions(
+            None if continuous is None else continuous[rows],
+            None if discrete is None else discrete[rows],
+            log_prob[rows],
+            None if environment_continuous is None else environment_continuous[rows],
+            None if memory_in is None else memory_in[rows],
+            None if memory_out is None else memory_out[rows],
+        )
+
 
 class ActingPolicy(Protocol):
     """A policy as the rollout sees it; `actor_client.policy.runner.Policy` is the real one."""

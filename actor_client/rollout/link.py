@@ -1,4 +1,4 @@
-"""What the rollout needs of the connection: two small interfaces, called from the stepping thread only.
+"""What the rollout needs of the connection: small interfaces, called from the stepping thread only.
 
 `actor_client.connection` implements them. Everything here is cheap, except `declare` and `wait`, which block: a call of
 any other method never waits for the network.
@@ -11,6 +11,7 @@ from rollcast.specs import BehaviorSpec
 from rollcast.trajectories import Chunk
 from rollcast.v1 import policy_pb2
 
+from actor_client.counts import RolloutCounts
 from actor_client.policy.actions import ActingPolicy, PolicyUnusable
 
 
@@ -207,4 +208,41 @@ class Link(Protocol):
 
     def wait(self, timeout_seconds: float) -> None:
         """Returns when something changed (credit, hold, policy, stop), or after the time."""
+        ...
+
+
+class Declaration(Protocol):
+    """A behavior id on its way to the learner."""
+
+    @property
+    def port(self) -> BehaviorLink | None:
+        """The behavior; None until the learner has answered."""
+        ...
+
+
+class AgentLink(Protocol):
+    """One session of an actor whose behaviors appear while it steps."""
+
+    @property
+    def run_seed(self) -> int:
+        """The seed of the run."""
+        ...
+
+    @property
+    def actor_index(self) -> int:
+        """Which actor of the run this is."""
+        ...
+
+    @property
+    def assignment(self) -> policy_pb2.Assignment | None:
+        """What the learner asks for; None before it answered. Another object whenever it asks again."""
+        ...
+
+    @property
+    def counts(self) -> RolloutCounts:
+        """What the stepping thread counts."""
+        ...
+
+    def declare_soon(self, spec: BehaviorSpec, team: int, agents: int) -> Declaration:
+        """Declares a behavior, or tells the learner of more agents of it, without waiting for the answer."""
         ...

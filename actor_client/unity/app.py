@@ -18,6 +18,7 @@ from actor_client import logs
 from actor_client.connection.link import LearnerLink
 from actor_client.connection.manner import Manner
 from actor_client.connection.session import RunInfo
+from actor_client.counts import AgentCounts
 from actor_client.demos.players import PlayerDemos
 from actor_client.endings import closing, ended
 from actor_client.exits import ActorError, ExitCode
@@ -30,7 +31,6 @@ from actor_client.settings.unity import UnitySettings
 from actor_client.unity.channels.hub import SideChannels
 from actor_client.unity.channels.plugins import ChannelPlugin, load_plugins
 from actor_client.unity.conversation import Conversation
-from actor_client.unity.counts import GatewayCounts
 from actor_client.unity.gateway import Gateway, GatewaySettings
 from actor_client.unity.lockstep import refuse_lockstep
 from actor_client.unity.mailbox import Mailbox
@@ -240,7 +240,7 @@ class UnityActor:
 
     def _snapshot(self) -> PlayersSnapshot:
         """Returns what the players are like now; from any thread."""
-        counts = GatewayCounts() if self._gateway is None else self._gateway.counts
+        counts = AgentCounts() if self._gateway is None else self._gateway.counts
         restarts = 0 if self._supervisor is None else self._supervisor.restarts
         return snapshot(self._conversations, counts, restarts)
 

@@ -18,28 +18,29 @@ from typing import Final
 import numpy as np
 import structlog
 from rollcast.enums import SegmentEnd
+from rollcast.specs import mismatches
 from rollcast.v1 import session_pb2
 
 from actor_client.connection.link import LearnerLink
 from actor_client.connection.session import RunInfo
+from actor_client.counts import AgentCounts
 from actor_client.demos.players import PlayerDemos
 from actor_client.heartbeat import Heartbeat
+from actor_client.rollout.agents.interface import AgentRequest
+from actor_client.rollout.agents.loop import AgentLoop
+from actor_client.rollout.agents.runner import BehaviorRunner
 from actor_client.unity import handshake
-from actor_client.unity.asking import Asking, Exchange
 from actor_client.unity.channels.hub import SideChannels
 from actor_client.unity.conversation import Conversation
-from actor_client.unity.counts import GatewayCounts
-from actor_client.unity.crew import Crew
+from actor_client.unity.exchange import Exchange
 from actor_client.unity.faults import BadPlayerData
 from actor_client.unity.mailbox import Kind, Mailbox, Post
-from actor_client.unity.reading import PlayerReader, PlayerStep
+from actor_client.unity.reading import Part, PlayerReader, PlayerStep
 from actor_client.unity.seat import Seat
 from actor_client.unity.seeds import player_seed
 
 LOST: Final = "env_error"
 """What the books say of open rows of a player that failed or left."""
-RESET: Final = "reset"
-"""What they say of those of a player that is reset."""
 WAIT_SECONDS: Final = 0.05
 """How long one wait lasts at most: closed segments that wait for company are sent when they are this old."""
 SEND_SECONDS: Final = 0.0002
@@ -96,10 +97,17 @@ class Gateway:
         self._conversations = tuple(conversations)
         self._settings = settings
         self._heartbeat = heartbeat or Heartbeat()
-        self.counts = GatewayCounts()
+        self.counts = AgentCounts()
         self._clock = clock
         self._seats = [Seat(conversation.worker, channels(conversation.worker)) for conversation in conversations]
-        self._crew = Crew(link, run_info, self._seats, self.counts, demos=demos, clock=clock)
+        self._loop = AgentLoop(
+            link,
+            run_info.assignment,
+            self._seats,
+            self.counts,
+            observe=None if demos is None else demos.of,
+            clock=clock,
+        )
         self._rollout = link.counts
         self._log = structlog.get_logger()
         self._turn = threading.Lock()
@@ -124,7 +132,7 @@ class Gateway:
             with self._turn:
                 self._mailbox.serve = self._link.wake
                 self._check()
-                self._crew.end()
+                self._loop.end()
         finally:
             self._mailbox.serve = self._link.wake
             for conversation in self._conversations:
@@ -168,49 +176,48 @@ class Gateway:
             PolicyUnusable: A policy failed.
         """
         if not self._mailbox.empty:
-            self._crew.record()
+            self._loop.record()
             for post in self._mailbox.take():
                 self._take(post)
         self._follow()
-        for complete in self._crew.answered():
-            self._finish(complete)
+        self._loop.act()
 
     def _rest(self) -> None:
         """Records, and waits until something comes or changes."""
-        if self._crew.unrecorded:
+        if self._loop.unrecorded:
             if self._mailbox.empty:
                 self._link.wait(SEND_SECONDS)
             with self._turn:
-                self._crew.record()
+                self._loop.record()
             return
         with self._turn:
-            self._crew.note_waits()
+            self._loop.note_waits()
         if self._mailbox.empty:
             self._link.wait(WAIT_SECONDS)
         now = self._clock()
         if now >= self._poll_due:
             self._poll_due = now + WAIT_SECONDS
             with self._turn:
-                self._crew.poll()
+                self._loop.poll()
 
     def _take(self, post: Post) -> None:
         seat = self._seats[post.conversation.worker]
         if post.kind is Kind.HELLO:
             self._greet(post, seat)
         elif post.kind is Kind.READY:
-            seat.begin(self._settings.engine, self._crew.assignment, self._run.run_seed)
+            seat.begin(self._settings.engine, self._loop.assignment, self._run.run_seed)
             post.answer(handshake.reset(seat.take()))
         elif post.kind is Kind.STEP:
             self._step(post, seat, post.content)
         elif post.kind is Kind.LEFT:
             seat.leave()
-            self._crew.drop(seat.worker, post.content or LOST)
+            self._loop.drop(seat.worker, post.content or LOST)
         elif post.kind is Kind.RESET:
             seat.reset_due = seat.is_running
 
     def _greet(self, post: Post, seat: Seat) -> None:
         seat.leave()
-        self._crew.drop(seat.worker, LOST)
+        self._loop.drop(seat.worker, LOST)
         hello = post.content
         post.conversation.reader = PlayerReader(seat.worker, hello.package_version)
         seed = player_seed(self._run.run_seed, self._run.actor_index, seat.worker)
@@ -228,20 +235,39 @@ class Gateway:
             return
         exchange = Exchange(post, seat)
         try:
-            found = [(self._crew.find(part), Asking(exchange, part)) for part in step.parts]
+            found = [(self._runner(part), _request(exchange, seat, part)) for part in step.parts]
         except BadPlayerData as error:
             post.conversation.refuse(str(error))
             return
-        exchange.open_parts = sum(1 for _, asking in found if asking.agents)
-        for acting, asking in found:
-            acting.add(asking)
+        exchange.open_parts = sum(1 for _, request in found if request.agents)
+        for runner, request in found:
+            runner.add(request)
         self._count(step)
         stats = seat.channels.receive(step.side_channel)
         if stats:
-            for acting in [acting for acting, _ in found] or list(self._crew):
-                acting.add_stats(seat.worker, stats)
+            for runner in [runner for runner, _ in found] or list(self._loop):
+                runner.add_stats(seat.worker, stats)
         if not exchange.open_parts or seat.reset_due:
-            self._finish(exchange)
+            self._loop.finish(exchange)
+
+    def _runner(self, part: Part) -> BehaviorRunner:
+        """Returns what acts for some agents; a new behavior id is declared.
+
+        Raises:
+            BadPlayerData: Another player has it with other observations or actions.
+        """
+        form = part.form
+        runner = self._loop.find(form.name, form.team)
+        if runner is None:
+            agents = max(1, len(part.step.decisions.ids))
+            runner = self._loop.add(form.spec, form.team, agents)
+            self._log.info("behavior_found", behavior=form.behavior_id, agents=agents)
+        elif runner.spec != form.spec and (differences := mismatches(runner.spec, form.spec)):
+            raise BadPlayerData(
+                f"behavior {form.behavior_id} is not what it was with the first player: {'; '.join(differences)}; "
+                "give all players of a run the same build"
+            )
+        return runner
 
     def _count(self, step: PlayerStep) -> None:
         for part in step.parts:
@@ -254,21 +280,19 @@ class Gateway:
                 if faulty is not None:
                     self.counts.faulty_agents += int(faulty.sum())
 
-    def _finish(self, exchange: Exchange) -> None:
-        """Answers an exchange."""
-        if exchange.seat.reset_due:
-            self._crew.drop(exchange.seat.worker, RESET)
-            self.counts.resets += 1
-            exchange.answer_reset()
-        else:
-            exchange.answer()
-
     def _follow(self) -> None:
         """Does between two steps what the learner asks for."""
         assignment = self._link.assignment
-        if assignment is not None and assignment is not self._crew.assignment:
+        if assignment is not None and assignment is not self._loop.assignment:
             for seat in self._seats:
                 seat.assign(assignment)
-            for exchange in self._crew.assign(assignment):
-                self._finish(exchange)
-        self._crew.follow()
+            self._loop.assign(assignment)
+        self._loop.follow()
+
+
+def _request(exchange: Exchange, seat: Seat, part: Part) -> AgentRequest:
+    """Returns what a message says of one behavior id, for the loop."""
+    step = part.step
+    return AgentRequest(
+        exchange, part.form.behavior_id, step.decisions, step.terminals, settings_revision=seat.revision
+    )

@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from actor_client.counts import STEP_SECONDS, Tally
+from actor_client.counts import BATCH_AGENTS, STEP_SECONDS, AgentCounts, Tally
 from actor_client.unity.conversation import Conversation, Phase
-from actor_client.unity.counts import BATCH_AGENTS, GatewayCounts
 
 PHASES: Final = tuple(phase.name.lower() for phase in Phase)
 
@@ -39,7 +38,7 @@ class PlayersSnapshot:
     resets: int = 0
 
 
-def snapshot(conversations: Sequence[Conversation], counts: GatewayCounts, restarts: int) -> PlayersSnapshot:
+def snapshot(conversations: Sequence[Conversation], counts: AgentCounts, restarts: int) -> PlayersSnapshot:
     """Returns what the players are like now; from any thread.
 
     Args:

@@ -11,7 +11,7 @@ from rollcast.specs import BehaviorSpec
 
 from actor_client.policy.actions import ActingPolicy, Actions
 from actor_client.rollout.agents.agent import unique_number
-from actor_client.rollout.agents.batches import AgentBatch, AskingAgents, EndedAgents
+from actor_client.rollout.agents.interface import AgentBatch, AskingAgents, EndedAgents
 from actor_client.rollout.duty import Duty
 from actor_client.rollout.evaluation import EpisodeSender, Examinee, Quota, UnusableEpisodes
 from actor_client.rollout.link import BehaviorLink

@@ -15,7 +15,7 @@ from actor_client.notices import Notices
 from actor_client.policy.actions import Actions
 from actor_client.policy.memory import NO_MEMORY, MemoryForm
 from actor_client.rollout.agents.agent import Agent
-from actor_client.rollout.agents.batches import AskingAgents, EndedAgents
+from actor_client.rollout.agents.interface import AskingAgents, EndedAgents
 from actor_client.rollout.agents.outbox import Outbox
 from actor_client.rollout.agents.pool import RowPool
 from actor_client.rollout.agents.segmenter import Segmenter
@@ -158,7 +158,7 @@ class AgentRecorder:
         tickets = slots.tolist()
         agents = [agent for ticket in tickets if (agent := self._waiting.get(ticket)) is not None]
         if len(agents) < len(tickets):
-            actions = _chosen(actions, [place for place, ticket in enumerate(tickets) if ticket in self._waiting])
+            actions = actions.part([place for place, ticket in enumerate(tickets) if ticket in self._waiting])
         if not agents:
             return
         version = self._version
@@ -343,14 +343,3 @@ class AgentRecorder:
             self.in_flight -= 1
         else:
             self._waiting.pop(agent.ticket, None)
-
-
-def _chosen(actions: Actions, places: Sequence[int]) -> Actions:
-    """Returns some rows of actions."""
-    return Actions(
-        None if actions.continuous is None else actions.continuous[places],
-        None if actions.discrete is None else actions.discrete[places],
-        actions.log_prob[places],
-        None,
-        None if actions.memory_in is None else actions.memory_in[places],
-    )

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from rollcast.enums import GroupEnd, SegmentEnd
 
 from actor_client.rollout.agents.agent import Agent, Group
-from actor_client.rollout.agents.batches import AgentBatch
 from actor_client.rollout.agents.closed import ClosedSegment
 from actor_client.rollout.agents.groups import Groups
+from actor_client.rollout.agents.interface import AgentBatch
 from actor_client.rollout.agents.outbox import Outbox
 from actor_client.rollout.agents.pool import Index, RowPool
 from actor_client.rollout.link import BehaviorLink

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
+from actor_client.counts import AgentCounts
 from actor_client.unity.conversation import Conversation, Phase
-from actor_client.unity.counts import GatewayCounts
 from actor_client.unity.mailbox import Mailbox
 from actor_client.unity.metrics import PlayerMetrics
 from actor_client.unity.snapshot import snapshot
@@ -14,7 +14,7 @@ from actor_client.unity.snapshot import snapshot
 def test_numbers_of_all_players_are_added_up() -> None:
     """Series exist from the first scrape on, for phases that nobody is in too."""
     conversations = [Conversation(worker, Mailbox()) for worker in range(3)]
-    counts = GatewayCounts()
+    counts = AgentCounts()
     registry = CollectorRegistry()
     registry.register(PlayerMetrics(lambda: snapshot(conversations, counts, 4)))
 

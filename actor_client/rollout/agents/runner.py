@@ -1,35 +1,36 @@
-"""One behavior id, over all players: who asks, what acts, and what of it is still to be recorded."""
+"""One behavior id over all simulators: who asks, what acts, and what is still to be recorded."""
 
 import time
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from rollcast.enums import StatAggregation
 from rollcast.specs import BehaviorSpec
 
-from actor_client.connection.link import LearnerLink
-from actor_client.connection.port import BehaviorPort
-from actor_client.demos.players import AgentDemos
 from actor_client.policy.actions import ActingPolicy, Actions, FloatArray, PolicyUnusable
 from actor_client.rollout.agents.examiner import AgentExaminer
+from actor_client.rollout.agents.interface import AgentRequest, Observer
+from actor_client.rollout.agents.memories import AgentMemories
 from actor_client.rollout.agents.recorder import AgentRecorder
 from actor_client.rollout.duty import Duty
-from actor_client.unity.asking import Asking
-from actor_client.unity.channels.stats import StatRecord
-from actor_client.unity.memories import AgentMemories
+from actor_client.rollout.link import AgentLink, BehaviorLink
+
+StatRecord = tuple[str, float, StatAggregation]
+"""Key, value, and how values of the key are put together."""
 
 
 class _Acted(NamedTuple):
     """Agents that were answered; `actions` has their rows in order."""
 
-    asking: list[Asking]
+    requests: list[AgentRequest]
     actions: Actions
 
 
-class Acting:
+class BehaviorRunner:
     """One behavior id. All methods are for the stepping thread.
 
-    Recording is put off until the players have their answers: what a player does with them and what is recorded of its
+    Recording is put off until simulators have their answers: what a simulator does with them and what is recorded of its
     last message then happen at the same time. `record` must come before anything that looks at rows.
 
     Args:
@@ -38,8 +39,8 @@ class Acting:
         team: Their team.
         agents: How many there are by now.
         duty: What is asked for.
-        stale: Players that are not reset for it yet.
-        demos: Takes demonstrations; None records none.
+        stale: Simulators that are not reset for it yet.
+        observer: Follows the agents; None for none.
         clock: Monotonic seconds.
 
     Attributes:
@@ -54,34 +55,34 @@ class Acting:
 
     def __init__(
         self,
-        link: LearnerLink,
+        link: AgentLink,
         spec: BehaviorSpec,
         team: int,
         agents: int,
         *,
         duty: Duty | None = None,
         stale: Collection[int] = (),
-        demos: AgentDemos | None = None,
+        observer: Observer | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.duty = duty or Duty()
         self.rests = False
         self._stale = tuple(stale)
-        self._demos = demos
+        self._observer = observer
         self._newest: ActingPolicy | None = None
         self._examiner: AgentExaminer | None = None
         self.spec = spec
         self.team = team
-        self.waiting: list[Asking] = []
+        self.waiting: list[AgentRequest] = []
         self.policy: ActingPolicy | None = None
         self.unrecorded = False
         self._link = link
         self._clock = clock
         self._declared_agents = agents
         self._declaration = link.declare_soon(spec, team, agents)
-        self._port: BehaviorPort | None = None
+        self._port: BehaviorLink | None = None
         self._recorder: AgentRecorder | None = None
-        self._arrived: list[Asking] = []
+        self._arrived: list[AgentRequest] = []
         self._acted: list[_Acted] = []
         self._stats: list[tuple[int, Sequence[StatRecord]]] = []
         self._memories = AgentMemories()
@@ -89,17 +90,12 @@ class Acting:
     @property
     def agents_waiting(self) -> int:
         """How many agents ask and have no actions, n."""
-        return sum(asking.agents for asking in self.waiting)
+        return sum(request.agents for request in self.waiting)
 
     @property
     def missing(self) -> str:
         """Why those who wait are not answered, in a word of `actor_client.counts.WAIT_REASONS`."""
         return "policy" if self._port is None else self._port.missing
-
-    @property
-    def unusable_episodes(self) -> int:
-        """Finished episodes that could not be reported."""
-        return 0 if self._recorder is None else self._recorder.unusable_episodes
 
     @property
     def is_done(self) -> bool:
@@ -112,7 +108,7 @@ class Acting:
 
         Args:
             duty: What is asked for.
-            stale: Players that will be reset if an evaluation begins or ends.
+            stale: Simulators that will be reset if an evaluation begins or ends.
         """
         self.record()
         if (active := self._active) is not None:
@@ -140,12 +136,12 @@ class Acting:
         elif self._newest is not None:
             self.policy = self._newest.greedy() if self.duty.deterministic else self._newest
 
-    def add(self, asking: Asking) -> None:
+    def add(self, request: AgentRequest) -> None:
         """Takes what one message says of this behavior id."""
-        self._arrived.append(asking)
-        self._memories.ended(asking.worker, asking.part.step.terminals.ids.tolist())
-        if asking.agents:
-            self.waiting.append(asking)
+        self._arrived.append(request)
+        self._memories.ended(request.worker, request.ended.ids.tolist())
+        if request.agents:
+            self.waiting.append(request)
         self.unrecorded = True
 
     def add_stats(self, worker: int, stats: Sequence[StatRecord]) -> None:
@@ -172,7 +168,7 @@ class Acting:
         if policy is not None or self._examiner is not None:
             self._choose()
 
-    def _begin(self) -> BehaviorPort | None:
+    def _begin(self) -> BehaviorLink | None:
         """Makes what needs the learner's answer to the declaration."""
         port = self._port = self._declaration.port
         if port is not None:
@@ -235,18 +231,19 @@ class Acting:
         if recorder is None or not self.unrecorded:
             return
         self.unrecorded = False
-        for asking in self._arrived:
-            step = asking.part.step
-            recorder.finish(asking.worker, step.terminals)
-            asking.slots = recorder.observe(asking.worker, step.decisions, settings_revision=asking.revision)
-            if self._demos is not None:
-                self._demos.ended(asking.worker, step.terminals)
-                self._demos.observed(asking.worker, step.decisions)
+        for request in self._arrived:
+            recorder.finish(request.worker, request.ended)
+            request.slots = recorder.observe(
+                request.worker, request.asking, settings_revision=request.settings_revision
+            )
+            if self._observer is not None:
+                self._observer.ended(request.worker, request.ended)
+                self._observer.observed(request.worker, request.asking)
         self._arrived.clear()
         for who, actions in self._acted:
-            if self._demos is not None:
-                self._demos.acted([(asking.worker, asking.part.step.decisions) for asking in who], actions)
-            slots = [asking.slots for asking in who if asking.slots is not None]
+            if self._observer is not None:
+                self._observer.acted([(request.worker, request.asking) for request in who], actions)
+            slots = [request.slots for request in who if request.slots is not None]
             recorder.act(slots[0] if len(slots) == 1 else np.concatenate(slots), actions)
         self._acted.clear()
         for worker, stats in self._stats:
@@ -261,18 +258,18 @@ class Acting:
             self._declaration = self._link.declare_soon(self.spec, self.team, agents)
 
     def drop(self, worker: int, reason: str) -> None:
-        """Forgets the agents of a player.
+        """Forgets the agents of a simulator.
 
         Args:
-            worker: Which player.
+            worker: Number of the environment.
             reason: The word of the books for their open rows.
         """
         self.record()
-        self.waiting = [asking for asking in self.waiting if asking.worker != worker]
-        self._arrived = [asking for asking in self._arrived if asking.worker != worker]
+        self.waiting = [request for request in self.waiting if request.worker != worker]
+        self._arrived = [request for request in self._arrived if request.worker != worker]
         self._memories.drop(worker)
-        if self._demos is not None:
-            self._demos.dropped(worker)
+        if self._observer is not None:
+            self._observer.dropped(worker)
         if (active := self._active) is not None:
             active.drop_env(worker, reason)
 

@@ -1,4 +1,4 @@
-"""What agents of players remember between messages."""
+"""Memories of agents between messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from rollcast.specs import ActionSpec, BehaviorSpec
 
 from actor_client.policy.memory import MemoryForm
-from actor_client.unity.memories import AgentMemories
+from actor_client.rollout.agents.memories import AgentMemories
 from tests.actor_client.rollout.harness import RulePolicy
 
 SPEC = BehaviorSpec("Case", (), ActionSpec(discrete_branches=(2,)))
@@ -22,9 +22,8 @@ def policy(generation: int = 1, size: int = 2, version: int = 0) -> RulePolicy:
 
 
 def asking(worker: int, ids: Sequence[int]) -> Any:
-    """Agents of a player that ask."""
-    decisions = SimpleNamespace(ids=np.array(ids, np.int64))
-    return SimpleNamespace(worker=worker, part=SimpleNamespace(step=SimpleNamespace(decisions=decisions)))
+    """Agents of a simulator that ask."""
+    return SimpleNamespace(worker=worker, asking=SimpleNamespace(ids=np.array(ids, np.int64)))
 
 
 def remembered(memories: AgentMemories, *everyone: Any, acting: RulePolicy | None = None) -> list[float]:
@@ -40,7 +39,7 @@ def keep(memories: AgentMemories, numbers: Sequence[float], *everyone: Any) -> N
 
 
 def test_each_agent_remembers_its_own() -> None:
-    """By player and id, in whatever order they ask; agents without a memory have zeros."""
+    """By simulator and id, in whatever order they ask; agents without a memory have zeros."""
     memories = AgentMemories()
     everyone = (asking(0, [7, 8]), asking(1, [7]))
     assert remembered(memories, *everyone) == [0, 0, 0]
@@ -49,7 +48,7 @@ def test_each_agent_remembers_its_own() -> None:
     assert len(memories) == 3
 
 
-def test_episodes_and_players_that_end_are_forgotten() -> None:
+def test_episodes_and_simulators_that_end_are_forgotten() -> None:
     """An id that comes again begins with zeros; nobody else does."""
     memories = AgentMemories()
     remembered(memories, asking(0, [1]))

@@ -1,25 +1,22 @@
-"""What the agents of a behavior id remember, over players and messages."""
+"""Memories of the agents of a behavior id, over simulators and messages."""
 
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from actor_client.policy.actions import ActingPolicy
+from actor_client.policy.actions import ActingPolicy, FloatArray
+from actor_client.rollout.agents.interface import AgentRequest
 from actor_client.rollout.agents.recorder import MAX_AGENTS
-from actor_client.unity.asking import Asking
-
-FloatArray = NDArray[np.float32]
 
 
 class AgentMemories:
     """One memory for each agent that was answered by a recurrent policy; an agent without one remembers zeros.
 
-    A memory lasts until the agent's episode ends, its player is lost or reset, or a policy of another generation acts.
+    A memory lasts until the agent's episode ends, its simulator is lost or reset, or a policy of another generation acts.
     An agent that asks again without having been answered remembers what it did before.
 
     Args:
-        max_agents: Of one player; beyond it, those that were answered longest ago are forgotten.
+        max_agents: Of one simulator; beyond it, those that were answered longest ago are forgotten.
     """
 
     __slots__ = ("_generation", "_known", "_max_agents")
@@ -32,7 +29,7 @@ class AgentMemories:
     def __len__(self) -> int:
         return sum(map(len, self._known.values()))
 
-    def of(self, policy: ActingPolicy, everyone: Sequence[Asking]) -> FloatArray | None:
+    def of(self, policy: ActingPolicy, everyone: Sequence[AgentRequest]) -> FloatArray | None:
         """Returns what those who ask remember, float32 [n, m], in their order; None for a policy without memory.
 
         Args:
@@ -47,13 +44,13 @@ class AgentMemories:
         nothing = np.zeros(policy.memory.size, np.float32)
         found = [
             known.get(identity, nothing)
-            for asking in everyone
-            for known in (self._known.get(asking.worker, {}),)
-            for identity in asking.part.step.decisions.ids.tolist()
+            for request in everyone
+            for known in (self._known.get(request.worker, {}),)
+            for identity in request.asking.ids.tolist()
         ]
         return np.array(found, np.float32).reshape(len(found), policy.memory.size)
 
-    def keep(self, everyone: Sequence[Asking], memory: FloatArray) -> None:
+    def keep(self, everyone: Sequence[AgentRequest], memory: FloatArray) -> None:
         """Keeps what those remember who were answered.
 
         Args:
@@ -61,21 +58,21 @@ class AgentMemories:
             memory: float32 [n, m], in their order.
         """
         rows = iter(memory)
-        for asking in everyone:
-            known = self._known.setdefault(asking.worker, {})
-            for identity in asking.part.step.decisions.ids.tolist():
+        for request in everyone:
+            known = self._known.setdefault(request.worker, {})
+            for identity in request.asking.ids.tolist():
                 known.pop(identity, None)
                 known[identity] = next(rows).copy()  # last, for it was answered last; and not a part of all others'
             while len(known) > self._max_agents:
                 del known[next(iter(known))]
 
     def ended(self, worker: int, ids: Iterable[int]) -> None:
-        """Forgets agents of a player whose episodes ended."""
+        """Forgets agents of a simulator whose episodes ended."""
         known = self._known.get(worker)
         if known:
             for identity in ids:
                 known.pop(identity, None)
 
     def drop(self, worker: int) -> None:
-        """Forgets the agents of a player."""
+        """Forgets the agents of a simulator."""
         self._known.pop(worker, None)

@@ -6,6 +6,7 @@
 #   WHEELS       a folder of wheels to look in first; with PIP_NO_INDEX=1 in the environment, the only place
 #   SEED         the seed of the demo
 #   PYTEST       arguments for pytest, as in: make test PYTEST='-q -k ledger'
+#   WORKERS      how many processes run tests side by side: auto, as many as there are cores; 0 runs them in one
 #   BENCH        arguments for the bench, as in: make bench BENCH='--rounds 1 --skip sf', or with a Unity player: BENCH=unity
 #   GATES        arguments for the gates, as in: make gates GATES='cartpole-ppo --seeds 1'; GATES=--list names them
 
@@ -15,18 +16,20 @@ TORCH_INDEX ?=
 WHEELS ?=
 SEED ?= 1
 PYTEST ?=
+WORKERS ?= auto
 BENCH ?=
 GATES ?=
 
 PY := $(VENV)/bin/python
+RUN_TESTS := $(PY) -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal
 PIP_INSTALL := $(PY) -m pip install --quiet -c constraints.txt $(if $(WHEELS),--find-links '$(WHEELS)')
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lint types imports test bench gates demo generate format clean distclean
+.PHONY: help venv lint types imports test test-all bench gates demo generate format clean distclean
 
 help: ## print this
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 venv: $(INSTALLED) ## make the virtual environment, or bring it up to date
 
@@ -51,8 +54,11 @@ types: venv ## check the types
 imports: venv ## check which package imports which
 	$(VENV)/bin/lint-imports
 
-test: venv lint types imports ## run every check and every test
-	$(PY) -m pytest $(PYTEST)
+test: venv lint types imports ## run every check and the quick tests (minutes)
+	$(RUN_TESTS) -m 'not slow' $(PYTEST)
+
+test-all: venv ## run the slow tests, which `make test` leaves out
+	$(RUN_TESTS) -m slow $(PYTEST)
 
 bench: venv ## compare with other trainers and with this machine's limits
 	@$(PY) -m tests.bench $(BENCH)

@@ -1,14 +1,19 @@
-"""What holds for every test."""
+"""Settings of every test."""
 
+import os
 import signal
 
 from hypothesis import settings
+
+# Tests run side by side, one worker per core: more threads of torch would only wait for each other. Set before torch is
+# imported, and inherited by the processes that tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A deadline would make a test depend on how busy the machine is.
 settings.register_profile("rollcast", deadline=None)
 settings.load_profile("rollcast")
 
 # A shell that runs this in the background, or under nohup, has signals ignored, and processes inherit that. Those that the
-# tests start shall have the signals of a terminal.
+# tests start have the signals of a terminal.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)

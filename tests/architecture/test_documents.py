@@ -22,7 +22,7 @@ from tests.architecture.tree import ROOT, own_files, shown
 DOCUMENTS = tuple(shown(path) for path in own_files() if path.suffix == ".md")
 LINK = re.compile(r"\]\((?!https?://)([^)#]*)(?:#([^)]*))?\)")
 FENCED = re.compile(r"^```.*?^```", flags=re.MULTILINE | re.DOTALL)
-TARGET = re.compile(r"^(?:PIP_NO_INDEX=1 )?make ([a-z]+)", flags=re.MULTILINE)
+TARGET = re.compile(r"^(?:PIP_NO_INDEX=1 )?make ([a-z-]+)", flags=re.MULTILINE)
 COMMAND = re.compile(r"^rollcast-(learner|actor) ([a-z-]+)(.*)$", flags=re.MULTILINE)
 FLAG = re.compile(r"--[a-z][a-z-]*")
 

@@ -60,13 +60,6 @@ def imported_by(modules: list[str]) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_import_rules() -> None:
-    """The contracts of pyproject.toml hold: layers, both sides apart, torch only where it belongs."""
-    tool = Path(sys.executable).with_name("lint-imports")
-    done = subprocess.run([tool, "--no-cache"], capture_output=True, text=True, timeout=100, check=False, cwd=ROOT)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 @pytest.mark.parametrize("name", WITHOUT_TORCH)
 def test_nothing_of_it_loads_torch(name: str) -> None:
     """Importing every module of it, with all that those import in turn, leaves torch unloaded."""

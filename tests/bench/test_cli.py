@@ -8,8 +8,12 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.bench.processes import REPOSITORY
 from tests.bench.test_processes import is_alive
+
+pytestmark = pytest.mark.slow
 
 BENCH = [sys.executable, "-m", "tests.bench", "--skip", "sb3", "--skip", "sf"]
 

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "TEST_MARK_OF_THE_DEMO"
 WAIT_SECONDS = 60.0
@@ -96,6 +98,7 @@ def test_a_run_that_finishes(tmp_path: Path) -> None:
         assert all((run.folder / f"actor-{number}.log").exists() for number in range(2))
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_ends_in_good_order(tmp_path: Path) -> None:
     """Ctrl-C ends the actors, lets the learner save and write its summary, and leaves nobody."""
     with demo(tmp_path, *LONG, *OFTEN) as run:
@@ -106,6 +109,7 @@ def test_an_interrupted_run_ends_in_good_order(tmp_path: Path) -> None:
         assert json.loads((run.folder / "summary.json").read_text())["stop_reason"] == "signal"
 
 
+@pytest.mark.slow
 def test_a_killed_demo_takes_its_processes_along(tmp_path: Path) -> None:
     """Killed without a chance to clean up, the demo leaves no learner and no actor running."""
     with demo(tmp_path, *LONG, *OFTEN) as run:
@@ -115,6 +119,7 @@ def test_a_killed_demo_takes_its_processes_along(tmp_path: Path) -> None:
         run.wait_until_gone()
 
 
+@pytest.mark.slow
 def test_an_actor_that_fails_ends_the_demo(tmp_path: Path) -> None:
     """An actor that ends is told of, with its code and its own words; the learner is ended in good order."""
     with demo(tmp_path, *LONG, ROLLCAST_ACTOR_NUM_ENV="8") as run:
@@ -124,6 +129,7 @@ def test_an_actor_that_fails_ends_the_demo(tmp_path: Path) -> None:
         assert with_mark(run.mark) == set()
 
 
+@pytest.mark.slow
 def test_a_learner_that_cannot_start_ends_the_demo(tmp_path: Path) -> None:
     """A wrong setting ends the demo with the learner's code, before any actor is started."""
     with demo(tmp_path, "--set", "rollcast.addres=1") as run:

@@ -12,6 +12,8 @@ from tests.e2e import toys
 from tests.e2e.processes import LearnerProcess, Processes
 from tests.e2e.runs import small, write_run
 
+pytestmark = pytest.mark.slow
+
 NOBODY = "127.0.0.1:1"
 
 ENVIRONMENTS = {

@@ -13,6 +13,8 @@ from tests.e2e import toys
 from tests.e2e.processes import Child, LearnerProcess, Processes
 from tests.e2e.runs import small, write_run
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def run_file(tmp_path: Path) -> Path:

@@ -23,6 +23,8 @@ from tests.e2e.runs import small, write_run
 from tests.learner.service.harness import Actor, Upload, async_test, failure, read_policy
 from tests.learner.service.samples import make_chunk, make_spec
 
+pytestmark = pytest.mark.slow
+
 NAME = "Raw"
 ROWS = 3
 

@@ -8,6 +8,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from learner.checkpoints.status import TrainingStatus
 from learner.commands.status_text import render_status
 from learner.common.exits import ExitCode
@@ -94,6 +96,7 @@ def _acts_without_training(processes: Processes, run_file: Path) -> None:
     assert digests(processes.folder / "results" / "run") == before
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_its_best_checkpoint(processes: Processes, tmp_path: Path) -> None:
     """--resume --checkpoint=best begins at its step; without --resume the flag is an error; a wrong word lists steps."""
     settings = cartpole(max_steps=4000)
@@ -114,6 +117,7 @@ def test_a_run_goes_on_from_its_best_checkpoint(processes: Processes, tmp_path: 
     assert "--resume" in alone.fails_with(ExitCode.USAGE)
 
 
+@pytest.mark.slow
 def test_an_evaluation_that_is_not_over_in_time_says_so(processes: Processes, tmp_path: Path) -> None:
     """Its exit code is one of its own; a run that is not there, and a port that is taken, have the known ones."""
     run_file = write_run(tmp_path, {"CartPole": cartpole(max_steps=300)}, http=False)
@@ -127,6 +131,7 @@ def test_an_evaluation_that_is_not_over_in_time_says_so(processes: Processes, tm
     assert "nowhere" in missing.fails_with(ExitCode.NOTHING_TO_RESUME)
 
 
+@pytest.mark.slow
 def test_unity_players_are_evaluated_beside_training(processes: Processes, tmp_path: Path) -> None:
     """A gateway with teams and groups plays whole episodes of every behavior id, trains before and after, and balances."""
     rollcast = {"lease_seconds": 2.0, "drain_seconds": 2.0, "torch_threads": 1, "http": False}

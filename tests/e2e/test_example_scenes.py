@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import onnxruntime
+import pytest
 
 from tests.e2e.processes import Processes
 from tests.e2e.runs import small
 from tests.e2e.unity import Gateway, run_for_any_behavior
 from tests.players.scenery import SCENES
+
+pytestmark = pytest.mark.slow
 
 MAX_ERROR = 1e-4
 MEMORY = {"sequence_length": 8, "memory_size": 16}

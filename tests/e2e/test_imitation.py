@@ -13,6 +13,8 @@ from tests.e2e.processes import Processes
 from tests.e2e.runs import small
 from tests.e2e.unity import Gateway, run_for_any_behavior
 
+pytestmark = pytest.mark.slow
+
 EVERYTHING = ("CartPole", "Pendulum", "Hybrid", "Groups", "Comers", "Teams", "Pictures", "Rows")
 PLAY = ("--task", "everything", "--agents", "6")
 MAX_ERROR = 1e-4

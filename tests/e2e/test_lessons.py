@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from rollcast.enums import ColumnRole, SegmentEnd
@@ -21,6 +22,8 @@ from tests.e2e.runs import small, write_run
 from tests.e2e.unity import Gateway, run_for_any_behavior
 from tests.learner.service.harness import Actor
 from tests.learner.service.samples import NAME
+
+pytestmark = pytest.mark.slow
 
 CRITERIA = {"behavior": NAME, "signal_smoothing": False, "threshold": 50, "min_lesson_length": 2}
 PARAMETERS: dict[str, Any] = {

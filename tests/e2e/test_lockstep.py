@@ -33,6 +33,8 @@ from tests.e2e.processes import processes_in, wait_until
 from tests.learner.process import process_as_before
 from tests.learner.rewards.recorded import demonstrate
 
+pytestmark = pytest.mark.slow
+
 ROUND_STEPS = 2 * ENVS * QUOTA
 EVERY = 3
 LOCKSTEP = {"actors": 2, "quota_steps": QUOTA, "checkpoint_updates": EVERY}

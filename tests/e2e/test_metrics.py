@@ -19,6 +19,8 @@ from tests.e2e import toys
 from tests.e2e.processes import Child, LearnerProcess, Processes
 from tests.e2e.runs import small, write_run
 
+pytestmark = pytest.mark.slow
+
 NAME = "CartPole"
 UPDATES = 8
 

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from rollcast.v1 import control_pb2
 
 from tests.e2e.books import by_reason, fates_of, total
 from tests.e2e.processes import Child, LearnerProcess, Processes
 from tests.e2e.runs import cartpole, small, write_run
+
+pytestmark = pytest.mark.slow
 
 NAME = "CartPole"
 ACTORS = ("one", "two", "gone")

@@ -102,6 +102,7 @@ def test_a_run_from_start_to_end(bench: Bench) -> None:
     assert f"CartPole/CartPole-{last}.onnx" in names
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_and_resume_goes_on(bench: Bench) -> None:
     """One Ctrl-C ends players and learner in good order, with checkpoint and model; --resume goes on from there."""
     first = bench.start("--http-address=127.0.0.1:0", name="first")
@@ -126,6 +127,7 @@ def test_ctrl_c_saves_and_resume_goes_on(bench: Bench) -> None:
     assert after["env_steps_trained"] > before["env_steps_trained"]
 
 
+@pytest.mark.slow
 def test_a_learner_that_is_killed_early(bench: Bench) -> None:
     """Before its first checkpoint: what the last line advises works, in the same command."""
     first = bench.start("--http-address=127.0.0.1:0", "--set", "rollcast.checkpoint_seconds=600", name="first")
@@ -139,6 +141,7 @@ def test_a_learner_that_is_killed_early(bench: Bench) -> None:
     assert again.wait() == ExitCode.OK, again.said()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("log_format", ["mlagents", "json"])
 def test_players_that_fail_have_the_last_word(bench: Bench, log_format: str) -> None:
     """The reason stands below what the learner says while it saves; in JSON if the others speak it."""
@@ -157,6 +160,7 @@ def test_players_that_fail_have_the_last_word(bench: Bench, log_format: str) -> 
     assert "player" in line
 
 
+@pytest.mark.slow
 def test_a_behavior_that_the_run_file_lacks(bench: Bench) -> None:
     """The last line says what to change: there is no flag for it."""
     bench.run_file.write_text(bench.run_file.read_text().replace("CartPole:", "Walker:"))
@@ -166,6 +170,7 @@ def test_a_behavior_that_the_run_file_lacks(bench: Bench) -> None:
     assert "--behavior" not in line
 
 
+@pytest.mark.slow
 def test_what_is_refused_early_is_told_of_no_run(bench: Bench) -> None:
     """Who reads of a refusal does not read that a learner is somewhere."""
     child = bench.start("--side-channel=no_such:thing", "--http-address=127.0.0.1:0")
@@ -173,6 +178,7 @@ def test_what_is_refused_early_is_told_of_no_run(bench: Bench) -> None:
     assert "[INFO] run " not in child.err()
 
 
+@pytest.mark.slow
 def test_a_signal_while_it_starts_is_one_line(bench: Bench) -> None:
     """One is enough before there is anything to save, and it is not without a word."""
     child = bench.start("--http-address=127.0.0.1:0")
@@ -182,6 +188,7 @@ def test_a_signal_while_it_starts_is_one_line(bench: Bench) -> None:
     assert not (bench.results / "x" / "summary.json").exists()
 
 
+@pytest.mark.slow
 def test_two_runs_side_by_side(bench: Bench) -> None:
     """Another --base-port and --run-id is all that a second one needs: learner and page get ports of their own."""
     first = bench.start(name="first")
@@ -195,6 +202,7 @@ def test_two_runs_side_by_side(bench: Bench) -> None:
         assert child.wait() == ExitCode.OK, child.said()
 
 
+@pytest.mark.slow
 def test_another_gateway_joins(bench: Bench) -> None:
     """More players come by the command that is printed, and both gateways take part."""
     first = bench.start("--address=0.0.0.0:0", "--insecure", "--set", "rollcast.http=false")
@@ -213,6 +221,7 @@ def test_another_gateway_joins(bench: Bench) -> None:
     assert second.wait() == 0, second.said()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
@@ -236,6 +245,7 @@ def test_what_cannot_start_is_one_line(bench: Bench, arguments: list[str], code:
         assert len(child.err().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_port_in_use_is_one_line(bench: Bench) -> None:
     """The port is named, and no learner was started."""
     with socket.socket() as listener:
@@ -247,6 +257,7 @@ def test_a_port_in_use_is_one_line(bench: Bench) -> None:
     assert not (bench.results / "x" / "run_state.pt").exists()
 
 
+@pytest.mark.slow
 def test_no_part_may_be_missing(bench: Bench) -> None:
     """One line says what to install."""
     program = (
@@ -257,6 +268,7 @@ def test_no_part_may_be_missing(bench: Bench) -> None:
     assert line == "error: rollcast-unity needs torch: in the checkout, pip install '.[learner,actor,unity]'"
 
 
+@pytest.mark.slow
 def test_without_a_build_it_waits_for_the_editor(bench: Bench) -> None:
     """It says where, and what to press; the port listens while the learner still starts."""
     child = bench.processes.python(

@@ -13,6 +13,8 @@ from tests.e2e.processes import LearnerProcess, Processes, processes_in
 from tests.e2e.unity import Gateway, run_for_any_behavior
 from tests.players.faults import EXIT_CODE
 
+pytestmark = pytest.mark.slow
+
 FAULT_AT = ("--fault-at", "400")
 HOW = {
     "exit": f"code {EXIT_CODE}",

@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 import onnxruntime
+import pytest
 
 from tests.e2e.processes import Processes
 from tests.e2e.runs import cartpole
@@ -33,6 +34,7 @@ def test_every_kind_of_behavior_trains(processes: Processes, tmp_path: Path) -> 
     learner.wait_for(lambda: not learner.actor("gateway").connected, "the gateway has gone")
 
 
+@pytest.mark.slow
 def test_goals_and_lists_of_entities_train(processes: Processes, tmp_path: Path) -> None:
     """A goal that conditions the network, and a buffer sensor: log-probabilities agree and the models load."""
     learner = processes.learner(run_for_any_behavior(tmp_path))
@@ -53,6 +55,7 @@ def test_goals_and_lists_of_entities_train(processes: Processes, tmp_path: Path)
         assert [given.shape for given in session.get_inputs()][: len(shapes)] == [["batch", *shape] for shape in shapes]
 
 
+@pytest.mark.slow
 def test_a_run_of_unity_players_ends_as_it_shall(processes: Processes, tmp_path: Path) -> None:
     """CartPole is learned; parameters and engine settings arrive, lessons follow; the model that is left loads."""
     settings = {

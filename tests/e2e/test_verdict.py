@@ -8,12 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from rollcast.v1 import control_pb2
 
 from tests.e2e.processes import Child, LearnerProcess, Processes, processes_in
 from tests.e2e.runs import small, write_run
 from tests.e2e.slow_link import SlowLink
 from tests.e2e.toys import named
+
+pytestmark = pytest.mark.slow
 
 DELAY_SECONDS = 0.3
 QUICK = {"batch_size": 256, "buffer_size": 256, "num_epoch": 1, "learning_rate": 1.0e-4}

@@ -14,6 +14,8 @@ from learner.common.exits import ExitCode
 from tests.e2e.processes import TRACEBACK, LearnerProcess, Processes, processes_in
 from tests.e2e.runs import small, write_run
 
+pytestmark = pytest.mark.slow
+
 NAME = "CartPole"
 LARGE = small(network_settings={"hidden_units": 256, "num_layers": 2}, checkpoint_interval=1000)
 ROOM_BYTES = 250_000

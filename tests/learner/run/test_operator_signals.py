@@ -13,6 +13,8 @@ from learner.common.exits import ExitCode
 from tests.e2e.processes import TRACEBACK, Child, LearnerProcess, Processes, processes_in
 from tests.e2e.runs import small, write_run
 
+pytestmark = pytest.mark.slow
+
 NAME = "CartPole"
 
 

@@ -20,6 +20,8 @@ from learner.observe.address import read_addresses
 from tests.e2e.processes import ROOT, SECONDS, TRACEBACK, command_environment, wait_until
 from tests.e2e.runs import small, write_run
 
+pytestmark = pytest.mark.slow
+
 
 class Shown:
     """Reads what a process writes to one end of a pipe or terminal, as a person would see it."""

@@ -18,6 +18,8 @@ from tests.e2e.processes import Processes, processes_in
 from tests.e2e.runs import small, write_run
 from tests.learner.installed import install
 
+pytestmark = pytest.mark.slow
+
 NAME = "CartPole"
 MODULE = """
     import json

@@ -13,6 +13,8 @@ from learner.common.exits import ExitCode
 from tests.e2e.processes import TRACEBACK, Child, LearnerProcess, Processes, processes_in
 from tests.e2e.runs import small, write_run
 
+pytestmark = pytest.mark.slow
+
 NAME = "CartPole"
 LONG_SECONDS = 900.0
 """Longer than any test may take: who waits for it hangs."""

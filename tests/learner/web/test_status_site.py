@@ -25,6 +25,8 @@ from tests.learner.ingest.parts import NAME
 from tests.learner.process import process_as_before
 from tests.learner.starts import SETTINGS
 
+pytestmark = pytest.mark.slow
+
 SECONDS = 60.0
 
 

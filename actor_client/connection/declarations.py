@@ -1,4 +1,4 @@
-"""Telling the learner of behaviors: once when the actor asks, and again with each opening of the session."""
+"""The behaviors of this process: declared to the learner once they appear, and again with each opening of the session."""
 
 from dataclasses import dataclass
 
@@ -7,10 +7,10 @@ from rollcast.errors import WireError
 from rollcast.specs import BehaviorSpec
 from rollcast.v1 import session_pb2
 
-from actor_client.connection.behavior import Behavior
+from actor_client.connection.behavior import Behavior, BehaviorPort
 from actor_client.connection.endpoint import Endpoint, call
-from actor_client.connection.hub import Hub
-from actor_client.connection.port import BehaviorPort
+from actor_client.connection.session import Opening, RunInfo
+from actor_client.connection.state import ConnectionState
 
 
 @dataclass(slots=True, eq=False)
@@ -31,10 +31,18 @@ class Declaration:
 
 
 class Declarations:
-    """All declarations of this process, in order."""
+    """All declarations of this process, in order, and the behaviors that the learner has answered.
 
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
+    Args:
+        state: The state of the connection.
+
+    Attributes:
+        behaviors: By name, in the order of their declaration.
+    """
+
+    def __init__(self, state: ConnectionState) -> None:
+        self._state = state
+        self.behaviors: dict[str, Behavior] = {}
         self._known: list[Declaration] = []
 
     def add(self, declaration: Declaration) -> None:
@@ -42,7 +50,34 @@ class Declarations:
         name, team = declaration.spec.name, declaration.team
         self._known = [old for old in self._known if (old.spec.name, old.team) != (name, team)]
         self._known.append(declaration)
-        self._hub.declared.set()
+        self._state.declared.set()
+
+    def by_index(self, index: int) -> Behavior | None:
+        """Returns the behavior that has a number in the present session."""
+        return next((behavior for behavior in self.behaviors.values() if behavior.index == index), None)
+
+    def numbered(self) -> list[Behavior]:
+        """Returns the behaviors that have a number in the present session."""
+        return [behavior for behavior in self.behaviors.values() if behavior.index >= 0]
+
+    def reports(self) -> list[session_pb2.ActorBooks]:
+        """Returns the books of all behaviors that have a number, as they travel."""
+        return [behavior.report() for behavior in self.numbered()]
+
+    def opened(self, opening: Opening, run: RunInfo) -> int:
+        """Takes over an opening; what the learner can no longer use is dropped and counted.
+
+        Returns:
+            The rows that were dropped.
+        """
+        state = self._state
+        with state.window.lock:
+            dropped = state.opened(opening, run)
+            if opening is not Opening.RESUMED:
+                for behavior in self.behaviors.values():
+                    behavior.restart(run.generation, is_lost=opening is Opening.LOST)
+        state.changed.set()
+        return dropped
 
     async def repeat(self, endpoint: Endpoint) -> None:
         """Declares everything, after an opening.
@@ -50,7 +85,7 @@ class Declarations:
         Raises:
             WireError: The learner refused, or did not answer.
         """
-        self._hub.declared.clear()
+        self._state.declared.clear()
         for declaration in list(self._known):
             await self._declare(endpoint, declaration)
 
@@ -61,36 +96,36 @@ class Declarations:
             WireError: The learner refused, or did not answer.
         """
         while True:
-            await self._hub.declared.wait()
-            self._hub.declared.clear()
+            await self._state.declared.wait()
+            self._state.declared.clear()
             for declaration in list(self._known):
                 if declaration.port is None:
                     await self._declare(endpoint, declaration)
 
     async def _declare(self, endpoint: Endpoint, declaration: Declaration) -> None:
-        hub = self._hub
+        state = self._state
         request = session_pb2.DeclareBehaviorRequest(
-            session_id=hub.session.session_id,
-            epoch=hub.session.epoch,
+            session_id=state.session.session_id,
+            epoch=state.session.epoch,
             spec=declaration.spec.to_message(),
             team=declaration.team,
             agents=declaration.agents,
         )
         response = await call(endpoint.sessions.DeclareBehavior, request)
-        gate = hub.gate(response.behavior_index)
+        gate = state.gate(response.behavior_index)
         if gate is None or response.time_horizon == 0:
             raise WireError(
                 f"the learner answered behavior number {response.behavior_index}, time horizon {response.time_horizon}",
                 code=grpc.StatusCode.INTERNAL,
             )
         name = declaration.spec.name
-        behavior = hub.behaviors.get(name)
+        behavior = self.behaviors.get(name)
         if behavior is None:
-            behavior = hub.behaviors[name] = Behavior(hub, declaration.spec)
-        with hub.window.lock:
+            behavior = self.behaviors[name] = Behavior(state, declaration.spec)
+        with state.window.lock:
             behavior.index = response.behavior_index
             behavior.gate = gate
             behavior.settings = response
         declaration.port = behavior.port(declaration.team, declaration.agents)
-        hub.loadable.set()
-        hub.changed.set()
+        state.loadable.set()
+        state.changed.set()

@@ -1,4 +1,8 @@
-"""The policy subscription: bytes in, checked, loaded beside the loop, and laid out for the stepping thread. Stop 12."""
+"""Policies in: received, checked, loaded in worker threads, and laid out for the stepping thread. Stop 12.
+
+The subscription brings the newest version of each behavior. A pinned version, which need not be the newest one, is
+fetched when the stepping thread asks for it.
+"""
 
 import asyncio
 import time
@@ -14,14 +18,24 @@ from rollcast.specs import BehaviorSpec
 from rollcast.v1 import policy_pb2
 
 from actor_client.connection.backoff import Backoff
-from actor_client.connection.behavior import Behavior
-from actor_client.connection.endpoint import Endpoint, wire_errors
-from actor_client.connection.hub import Hub
-from actor_client.connection.tasks import first_of
-from actor_client.connection.verdicts import one_line
+from actor_client.connection.behavior import Behavior, Pin
+from actor_client.connection.declarations import Declarations
+from actor_client.connection.endpoint import Endpoint, first_of, wire_errors
+from actor_client.connection.errors import one_line
+from actor_client.connection.state import ConnectionState
 from actor_client.policy.actions import ActingPolicy
 
 LoadPolicy: TypeAlias = Callable[[PolicyDescription, bytes, BehaviorSpec], ActingPolicy]
+
+
+FETCH_SECONDS = 60.0
+"""A pinned policy that takes longer will not come."""
+
+_NOT_HELD = frozenset({"VERSION_EVICTED", "UNKNOWN_BEHAVIOR"})
+
+
+class PolicyUnavailable(Exception):  # noqa: N818 - says what the policy is, like the classes of rollcast.errors
+    """The learner does not hold a version any more, or what came cannot be used."""
 
 
 class _Arrived(NamedTuple):
@@ -33,17 +47,26 @@ class _Arrived(NamedTuple):
 
 
 class Downlink:
-    """One subscription of the session. The newest version wins; one that cannot be used is reported, the old one stays.
+    """The policies of one connection. The newest version wins; one that cannot be used is reported, the old one stays.
 
     Args:
-        hub: The state of the connection.
+        state: The state of the connection.
+        declarations: The behaviors of the actor.
         endpoint: Where from.
         load: Makes a policy from verified bytes, and raises if it cannot be used.
         workers: Where to verify and load; at least two threads, so that reading goes on during a load.
     """
 
-    def __init__(self, hub: Hub, endpoint: Endpoint, load: LoadPolicy, workers: Executor) -> None:
-        self._hub = hub
+    def __init__(
+        self,
+        state: ConnectionState,
+        declarations: Declarations,
+        endpoint: Endpoint,
+        load: LoadPolicy,
+        workers: Executor,
+    ) -> None:
+        self._state = state
+        self._declarations = declarations
         self._endpoint = endpoint
         self._load = load
         self._workers = workers
@@ -56,12 +79,12 @@ class Downlink:
         """Receives and loads until cancelled.
 
         Raises:
-            WireError: The subscription ended.
+            WireError: The subscription ended, or the connection broke.
         """
-        await first_of(self._receive_all(), self._load_all())
+        await first_of(self._receive_all(), self._load_all(), self._fetch_pinned())
 
     async def _receive_all(self) -> None:
-        """Subscribes, and anew after a damaged policy: the learner then sends its newest again."""
+        """Subscribes, and again after a damaged policy: the learner then sends its newest."""
         while True:
             try:
                 await self._subscribe()
@@ -75,12 +98,12 @@ class Downlink:
             PolicyCorrupt: One was not what its header says; it has been reported.
             WireError: The subscription ended.
         """
-        session = self._hub.session
+        session = self._state.session
         request = policy_pb2.SubscribeRequest(session_id=session.session_id, epoch=session.epoch, held=self._held())
         call = self._endpoint.policies.Subscribe(request)
         assembler = PolicyAssembler()
         index = 0
-        self._hub.subscribed = True
+        self._state.subscribed = True
         try:
             with wire_errors():
                 async for message in call:
@@ -92,14 +115,14 @@ class Downlink:
                     elif kind == "frame":
                         await self._add(assembler, message.frame)
                     elif kind == "assignment":
-                        self._hub.assign(message.assignment)
+                        self._state.assign(message.assignment)
             raise WireError("the learner ended the subscription", code=grpc.StatusCode.UNAVAILABLE)
         except PolicyCorrupt as error:
-            self._hub.counts.policies_bad += 1
+            self._state.counts.policies_bad += 1
             self._refuse(index, error.message)
             raise
         finally:
-            self._hub.subscribed = False
+            self._state.subscribed = False
             call.cancel()
 
     def _held(self) -> list[policy_pb2.HeldPolicy]:
@@ -108,8 +131,8 @@ class Downlink:
             policy_pb2.HeldPolicy(
                 behavior_index=behavior.index, generation=behavior.newest.generation, version=behavior.newest.version
             )
-            for behavior in self._hub.behaviors.values()
-            if behavior.newest is not None and behavior.index >= 0
+            for behavior in self._declarations.numbered()
+            if behavior.newest is not None
         ]
 
     async def _add(self, assembler: PolicyAssembler, frame: policy_pb2.PolicyFrame) -> None:
@@ -118,24 +141,24 @@ class Downlink:
         if complete is not None:
             description, payload = complete
             if description.behavior_index in self._arrived:
-                self._hub.counts.policies_superseded += 1
+                self._state.counts.policies_superseded += 1
             self._arrived[description.behavior_index] = _Arrived(description, payload, self._began_at)
-            self._hub.loadable.set()
+            self._state.loadable.set()
 
     async def _load_all(self) -> None:
         """Loads what came, the newest of each behavior, as soon as the behavior has a number here, too."""
         while True:
-            await self._hub.loadable.wait()
-            self._hub.loadable.clear()
+            await self._state.loadable.wait()
+            self._state.loadable.clear()
             for index in list(self._arrived):
-                behavior = self._hub.by_index(index)
+                behavior = self._declarations.by_index(index)
                 if behavior is not None:
                     await self._load_one(behavior, self._arrived.pop(index))
 
     async def _load_one(self, behavior: Behavior, arrived: _Arrived) -> None:
         """Loads one policy and makes it the newest, or reports why not."""
         newest, description = behavior.newest, arrived.description
-        if description.generation != self._hub.session.generation:
+        if description.generation != self._state.session.generation:
             self._log.debug("policy_of_other_generation", generation=description.generation)
             return
         if newest is not None and newest.generation == description.generation and newest.version >= description.version:
@@ -143,28 +166,105 @@ class Downlink:
         if description.behavior != behavior.name:
             self._refuse(description.behavior_index, f"it is for behavior {description.behavior!r}")
             return
-        loop = asyncio.get_running_loop()
         try:
-            policy = await loop.run_in_executor(self._workers, self._load, description, arrived.payload, behavior.spec)
+            policy = await self._loaded(description, arrived.payload, behavior.spec)
         except Exception as error:  # noqa: BLE001 - whatever a stranger's bytes cause, the old policy goes on acting
-            self._hub.counts.policies_unusable += 1
+            self._state.counts.policies_unusable += 1
             self._refuse(description.behavior_index, f"version {description.version}: {error}")
             return
-        self._hub.counts.policies_superseded += behavior.has_untaken_policy
-        self._hub.counts.policy_fetch_seconds.add(time.monotonic() - arrived.began_at)
+        self._state.counts.policies_superseded += behavior.has_untaken_policy
+        self._state.counts.policy_fetch_seconds.add(time.monotonic() - arrived.began_at)
         behavior.newest = policy
         behavior.policy_error = ""
         self._backoff.healthy()
-        self._hub.changed.set()
+        self._state.changed.set()
         self._log.debug("policy_loaded", behavior=behavior.name, version=policy.version, generation=policy.generation)
+
+    async def _loaded(self, description: PolicyDescription, payload: bytes, spec: BehaviorSpec) -> ActingPolicy:
+        """Returns a policy that was made in a worker thread."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._workers, self._load, description, payload, spec)
 
     def _refuse(self, index: int, why: str) -> None:
         """Reports a policy that cannot be used, at once; the old one stays."""
-        behavior = self._hub.by_index(index)
+        behavior = self._declarations.by_index(index)
         why = one_line(why)
         if behavior is not None:
             behavior.policy_error = why
-            self._hub.renew_now.set()
-        if (left_out := self._hub.notices.due("policy_refused")) is not None:
+            self._state.renew_now.set()
+        if (left_out := self._state.notices.due("policy_refused")) is not None:
             name = behavior.name if behavior is not None else f"number {index}"
             self._log.warning("policy_refused", behavior=name, reason=why, left_out=left_out)
+
+    async def _fetch_pinned(self) -> None:
+        """Fetches until cancelled what behaviors have pinned; what a broken connection left open comes first.
+
+        Raises:
+            WireError: The connection broke.
+        """
+        while True:
+            self._state.pinned.clear()
+            for behavior in list(self._declarations.behaviors.values()):
+                pin = behavior.pin
+                if pin is not None and pin.policy is None and not pin.is_unavailable:
+                    await self._settle(behavior, pin)
+            await self._state.pinned.wait()
+
+    async def _settle(self, behavior: Behavior, pin: Pin) -> None:
+        try:
+            pin.policy = await self._fetch(behavior, pin)
+        except PolicyUnavailable as error:
+            pin.is_unavailable = True
+            self._log.warning(
+                "pinned_policy_unavailable",
+                behavior=behavior.name,
+                version=pin.version,
+                reason=one_line(str(error)),
+                instead="the newest one acts",
+            )
+        self._state.changed.set()
+
+    async def _fetch(self, behavior: Behavior, pin: Pin) -> ActingPolicy:
+        """Returns a version.
+
+        Raises:
+            PolicyUnavailable: It cannot be had.
+            WireError: The connection broke.
+        """
+        request = policy_pb2.GetPolicyRequest(
+            session_id=self._state.session.session_id,
+            behavior=behavior.name,
+            generation=pin.generation,
+            version=pin.version,
+        )
+        try:
+            description, payload = await self._receive(request)
+        except PolicyCorrupt as error:
+            raise PolicyUnavailable(error.message) from None
+        except WireError as error:
+            if error.reason in _NOT_HELD or error.code is grpc.StatusCode.UNIMPLEMENTED:
+                raise PolicyUnavailable(error.message) from None
+            raise
+        try:
+            return await self._loaded(description, payload, behavior.spec)
+        except Exception as error:  # noqa: BLE001 - whatever a stranger's bytes cause, another policy acts
+            raise PolicyUnavailable(str(error)) from None
+
+    async def _receive(self, request: policy_pb2.GetPolicyRequest) -> tuple[PolicyDescription, bytes]:
+        """Puts the answer together.
+
+        Raises:
+            PolicyCorrupt: It is not what its header says, or ends early.
+            WireError: There is none.
+        """
+        assembler = PolicyAssembler()
+        loop = asyncio.get_running_loop()
+        with wire_errors():
+            async for message in self._endpoint.policies.GetPolicy(request, timeout=FETCH_SECONDS):
+                if message.WhichOneof("message") == "header":
+                    assembler.begin(message.header)
+                    continue
+                complete = await loop.run_in_executor(self._workers, assembler.add, message.frame)
+                if complete is not None:
+                    return complete
+        raise PolicyCorrupt("the stream ended before the policy was whole")

@@ -1,7 +1,7 @@
-"""The two channels to the learner, and calls on them that end in time and raise the protocol's own errors."""
+"""The two channels to the learner, with calls and streams that end in time and raise the protocol's own errors."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Self, TypeVar
@@ -80,3 +80,21 @@ def wire_errors() -> Iterator[None]:
     except asyncio.InvalidStateError:
         # A write on a stream that has ended already; the reading side has the status.
         raise WireError("the stream has ended", code=grpc.StatusCode.UNAVAILABLE) from None
+
+
+async def first_of(*coroutines: Coroutine[object, object, None]) -> None:
+    """Runs coroutines until one returns or raises; the others are cancelled and awaited.
+
+    Raises:
+        BaseException: What the first one raised.
+    """
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in tasks:
+        if task in done:
+            task.result()

@@ -8,9 +8,10 @@ import structlog
 from rollcast.errors import SessionExpired, SessionFenced, WireError
 from rollcast.v1 import session_pb2
 
+from actor_client.connection.declarations import Declarations
 from actor_client.connection.endpoint import CALL_SECONDS, Endpoint, call
-from actor_client.connection.hub import Hub
-from actor_client.connection.verdicts import describe, fatal
+from actor_client.connection.errors import describe, fatal
+from actor_client.connection.state import ConnectionState
 
 RENEWALS_PER_LEASE = 3
 # The first report, before the learner has said how often it wants one.
@@ -23,13 +24,17 @@ class Lease:
     """Renews the session and reports books and policies.
 
     Args:
-        hub: The state of the connection.
+        state: The state of the connection.
+        declarations: The behaviors of the actor.
         endpoint: Where to.
         healthy: Called after each renewal that was answered.
     """
 
-    def __init__(self, hub: Hub, endpoint: Endpoint, healthy: Callable[[], None]) -> None:
-        self._hub = hub
+    def __init__(
+        self, state: ConnectionState, declarations: Declarations, endpoint: Endpoint, healthy: Callable[[], None]
+    ) -> None:
+        self._state = state
+        self._declarations = declarations
         self._endpoint = endpoint
         self._healthy = healthy
         self._log = structlog.get_logger()
@@ -41,7 +46,7 @@ class Lease:
             WireError: The learner does not know the session, or knows a newer opening of it, or has not answered for
                 the whole lease: then the connection is dead even if the network has not said so.
         """
-        run = self._hub.run
+        run = self._state.run
         lease_seconds = run.lease_seconds if run is not None else CALL_SECONDS * RENEWALS_PER_LEASE
         wanted_seconds = FIRST_REPORT_SECONDS
         failures = 0
@@ -60,7 +65,7 @@ class Lease:
                 lost = isinstance(error, SessionExpired | SessionFenced) or silent
                 if lost or fatal(error, opening=False):
                     raise
-                if (left_out := self._hub.notices.due("renewal_failed")) is not None:
+                if (left_out := self._state.notices.due("renewal_failed")) is not None:
                     self._log.warning("renewal_failed", reason=describe(error), left_out=left_out)
                 continue
             failures = 0
@@ -71,23 +76,23 @@ class Lease:
             self._healthy()
 
     async def _wait(self, seconds: float) -> None:
-        """Waits for the next renewal, or until the learner shall hear at once."""
+        """Waits for the next renewal, or until one is due at once."""
         try:
             async with asyncio.timeout(seconds):
-                await self._hub.renew_now.wait()
+                await self._state.renew_now.wait()
         except TimeoutError:
             return
         finally:
-            self._hub.renew_now.clear()
+            self._state.renew_now.clear()
 
     def _request(self) -> session_pb2.RenewSessionRequest:
-        hub = self._hub
+        state = self._state
         return session_pb2.RenewSessionRequest(
-            session_id=hub.session.session_id,
-            epoch=hub.session.epoch,
-            books=hub.reports(),
-            policies=[behavior.policy_report() for behavior in hub.behaviors.values() if behavior.index >= 0],
-            times=hub.times.report(),
+            session_id=state.session.session_id,
+            epoch=state.session.epoch,
+            books=self._declarations.reports(),
+            policies=[behavior.policy_report() for behavior in self._declarations.numbered()],
+            times=state.times.report(),
         )
 
 

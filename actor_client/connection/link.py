@@ -3,23 +3,23 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
 from typing import TypeVar
 
 import structlog
 from rollcast.specs import BehaviorSpec
 from rollcast.v1 import policy_pb2, session_pb2
 
+from actor_client.connection.behavior import BehaviorPort
 from actor_client.connection.books import BooksView
+from actor_client.connection.connector import Connector
 from actor_client.connection.declarations import Declaration, Declarations
 from actor_client.connection.downlink import LoadPolicy
 from actor_client.connection.endpoint import CLOSE_SECONDS
-from actor_client.connection.hub import Hub
-from actor_client.connection.keeper import Keeper, unexpected
-from actor_client.connection.manner import Manner
-from actor_client.connection.port import BehaviorPort
 from actor_client.connection.session import RunInfo, Session
+from actor_client.connection.state import ConnectionState
 from actor_client.counts import RolloutCounts
 from actor_client.exits import ActorError, ExitCode
 from actor_client.heartbeat import Heartbeat
@@ -45,7 +45,8 @@ class LearnerLink:
         client_version: For the learner's log.
         flush_seconds: How long the last chunks may take to be acked when the actor closes.
         heartbeat: Beaten by whoever waits here: to wait for a learner is no fault.
-        manner: How it speaks to the user.
+        advice: The next step by the learner's reason, where the usual one does not suit the command.
+        quiet_seconds: How long to log no warning of a learner that has never answered.
 
     Attributes:
         counts: What the stepping thread counts.
@@ -67,7 +68,8 @@ class LearnerLink:
         client_version: str,
         flush_seconds: float = FLUSH_SECONDS,
         heartbeat: Heartbeat | None = None,
-        manner: Manner | None = None,
+        advice: Mapping[str, str] = MappingProxyType({}),
+        quiet_seconds: float = 0.0,
     ) -> None:
         self.counts = RolloutCounts()
         self._heartbeat = heartbeat or Heartbeat()
@@ -75,7 +77,8 @@ class LearnerLink:
         self._session = Session(actor_name, client_version)
         self._load = load
         self._flush_seconds = flush_seconds
-        self._manner = manner or Manner()
+        self._advice = advice
+        self._quiet_seconds = quiet_seconds
         self._thread = threading.Thread(target=self._work, name="rollcast-link", daemon=True)
         self._begun = threading.Event()
         self._stop_early = ""
@@ -90,62 +93,62 @@ class LearnerLink:
     @property
     def run_seed(self) -> int:
         """The seed of the run; known after `open`."""
-        return self._hub.run.run_seed if self._hub.run is not None else 0
+        return self._state.run.run_seed if self._state.run is not None else 0
 
     @property
     def actor_index(self) -> int:
         """Which actor of the run this is; known after `open`."""
-        return self._hub.run.actor_index if self._hub.run is not None else 0
+        return self._state.run.actor_index if self._state.run is not None else 0
 
     @property
     def stopping(self) -> bool:
-        """True once the actor shall end: a final drain, a signal, or a fatal error."""
-        return self._hub.stopping
+        """True once the actor is asked to end: a final drain, a signal, or a fatal error."""
+        return self._state.stopping
 
     @property
     def stop_reason(self) -> str:
-        """Why the actor shall end, for logs."""
-        return self._hub.stop_reason
+        """Why the actor is asked to end, for logs."""
+        return self._state.stop_reason
 
     @property
     def error(self) -> ActorError | None:
         """The fatal error that ends the actor, if there is one."""
-        return self._hub.error
+        return self._state.error
 
     @property
     def assignment(self) -> policy_pb2.Assignment | None:
-        """What the learner asks the actor to do; None before `open`. Another object whenever it asks anew."""
-        return self._hub.assignment
+        """What the learner asks the actor to do; None before `open`. Another object for each new request."""
+        return self._state.assignment
 
     @property
     def reconnects(self) -> int:
         """How often the connection could not be made or was lost."""
-        return self._hub.reconnects
+        return self._state.reconnects
 
     @property
     def rejected(self) -> dict[str, int]:
         """Rows that the learner refused inside acks, by reason."""
-        return dict(self._hub.rejected)
+        return dict(self._state.rejected)
 
     def books(self) -> dict[str, BooksView]:
         """Returns the books of the present session by behavior."""
-        return {name: behavior.view() for name, behavior in self._hub.behaviors.copy().items()}
+        return {name: behavior.view() for name, behavior in self._declarations.behaviors.copy().items()}
 
     def snapshot(self) -> ActorSnapshot:
         """Returns what the actor is like now; from any thread, after `start`."""
-        hub = self._hub
-        behaviors = list(hub.behaviors.values())
+        state = self._state
+        behaviors = list(self._declarations.behaviors.values())
         return ActorSnapshot(
-            rollout=hub.rollout,
-            connection=hub.counts,
+            rollout=state.rollout,
+            connection=state.counts,
             books=sum((behavior.total() for behavior in behaviors), BooksView()),
-            chunks_unacked=hub.window.chunks,
+            chunks_unacked=state.window.chunks,
             credit_steps=sum(behavior.credit_steps for behavior in behaviors),
             held=frozenset().union(*(behavior.held for behavior in behaviors)),
-            is_uploading=hub.uploading,
-            is_subscribed=hub.subscribed,
+            is_uploading=state.uploading,
+            is_subscribed=state.subscribed,
             policy_version=max((port.acting[1] for behavior in behaviors for port in behavior.ports), default=0),
-            rejected=dict(hub.rejected),
+            rejected=dict(state.rejected),
         )
 
     def open(self, timeout_seconds: float | None = None) -> RunInfo:
@@ -154,7 +157,7 @@ class LearnerLink:
         Raises:
             ActorError: The learner refused for good, or did not answer in time, or the actor shall stop.
         """
-        return self._wait_for(lambda: self._hub.run, timeout_seconds)
+        return self._wait_for(lambda: self._state.run, timeout_seconds)
 
     def declare(self, spec: BehaviorSpec, team: int, agents: int, timeout_seconds: float | None) -> BehaviorPort:
         """Declares a behavior; waits until it is answered, over breaks of the connection.
@@ -181,33 +184,33 @@ class LearnerLink:
             actor, as with `declare`.
         """
         declaration = Declaration(spec, team, agents)
-        self._hub.call_soon(lambda: self._declarations.add(declaration))
+        self._state.call_soon(lambda: self._declarations.add(declaration))
         return declaration
 
     def wake(self) -> None:
         """Makes `wait` return, or the next one if none is going on; from any thread."""
-        self._hub.changed.set()
+        self._state.changed.set()
 
     def wait(self, timeout_seconds: float) -> None:
         """Returns when something changed (credit, hold, policy, stop), or after the time."""
         self._heartbeat.beat()
-        self._hub.changed.wait(timeout_seconds)
-        self._hub.changed.clear()
+        self._state.changed.wait(timeout_seconds)
+        self._state.changed.clear()
 
     def request_stop(self, reason: str) -> None:
         """Asks the stepping thread to end in good order; safe in any thread and in a signal handler."""
         if not self._begun.is_set():
             self._stop_early = reason
             return
-        self._hub.call_soon(lambda: self._hub.stop(reason))
+        self._state.call_soon(lambda: self._state.stop(reason))
 
     def stop_after(self, seconds: float) -> None:
         """Asks the stepping thread to end in good order when so many seconds have passed."""
 
         def begin() -> None:
-            asyncio.get_running_loop().call_later(seconds, self._hub.stop, f"{seconds:g} s have passed")
+            asyncio.get_running_loop().call_later(seconds, self._state.stop, f"{seconds:g} s have passed")
 
-        self._hub.call_soon(begin)
+        self._state.call_soon(begin)
 
     def close(
         self,
@@ -222,18 +225,18 @@ class LearnerLink:
         """
         if not self._thread.is_alive():
             return
-        hub = self._hub
+        state = self._state
 
         def begin() -> None:
-            hub.close_reason, hub.close_message = reason, message
-            hub.stop(message or "closed")
-            hub.closing.set()
-            hub.sendable.set()
+            state.close_reason, state.close_message = reason, message
+            state.stop(message or "closed")
+            state.closing.set()
+            state.sendable.set()
 
-        hub.call_soon(begin)
+        state.call_soon(begin)
         self._thread.join(self._flush_seconds + 3 * CLOSE_SECONDS)
         if self._thread.is_alive():
-            hub.call_soon(self._main.cancel)
+            state.call_soon(self._main.cancel)
             self._thread.join(CLOSE_SECONDS)
 
     def _wait_for(self, answer: Callable[[], Answer | None], timeout_seconds: float | None) -> Answer:
@@ -247,17 +250,17 @@ class LearnerLink:
             found = answer()
             if found is not None:
                 return found
-            if self._hub.error is not None:
-                raise self._hub.error
-            if self._hub.stopping:
-                raise ActorError(ExitCode.OK, f"stopped before the learner answered: {self._hub.stop_reason}")
+            if self._state.error is not None:
+                raise self._state.error
+            if self._state.stopping:
+                raise ActorError(ExitCode.OK, f"stopped before the learner answered: {self._state.stop_reason}")
             left_seconds = 1.0 if deadline is None else deadline - time.monotonic()
             if left_seconds <= 0:
                 raise self._unreachable(timeout_seconds or 0.0)
             self.wait(min(left_seconds, 1.0))
 
     def _unreachable(self, seconds: float) -> ActorError:
-        why = f" ({self._hub.last_failure})" if self._hub.last_failure else ""
+        why = f" ({self._state.last_failure})" if self._state.last_failure else ""
         return ActorError(
             ExitCode.UNREACHABLE,
             f"the learner at {self._address} did not answer within {seconds:g} s{why}; "
@@ -270,21 +273,30 @@ class LearnerLink:
 
     async def _keep(self) -> None:
         """Keeps the connection until the actor closes or an error ends it."""
-        self._hub = hub = Hub(self._address, self._session, self.counts)
-        self._declarations = Declarations(hub)
+        self._state = state = ConnectionState(self._address, self._session, self.counts)
+        self._declarations = Declarations(state)
         workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="rollcast-policy")
-        keeper = Keeper(hub, self._declarations, self._load, workers, self._flush_seconds, manner=self._manner)
-        self._main = asyncio.ensure_future(keeper.run())
+        connector = Connector(
+            state,
+            self._declarations,
+            self._load,
+            workers,
+            self._flush_seconds,
+            advice=self._advice,
+            quiet_seconds=self._quiet_seconds,
+        )
+        self._main = asyncio.ensure_future(connector.run())
         self._begun.set()
         try:
             await self._main
         except ActorError as error:
-            hub.fail(error)
+            state.fail(error)
         except asyncio.CancelledError:
             structlog.get_logger().info("connection_cut", reason="closing took too long")
         except Exception as error:  # noqa: BLE001 - logged with its traceback, and ends the actor
             structlog.get_logger().exception("connection_failed")
-            hub.fail(unexpected(error))
+            text = f"the connection failed with {type(error).__name__}: {error}; please report the traceback above"
+            state.fail(ActorError(ExitCode.INTERNAL, text))
         finally:
             workers.shutdown(wait=False, cancel_futures=True)
-            hub.changed.set()
+            state.changed.set()

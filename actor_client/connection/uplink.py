@@ -12,11 +12,10 @@ from rollcast import limits
 from rollcast.errors import Draining, WireError
 from rollcast.v1 import trajectory_pb2
 
-from actor_client.connection.endpoint import FIRST_ANSWER_SECONDS, Endpoint, wire_errors
+from actor_client.connection.endpoint import FIRST_ANSWER_SECONDS, Endpoint, first_of, wire_errors
+from actor_client.connection.errors import one_line
 from actor_client.connection.gate import ActiveHold
-from actor_client.connection.hub import Hub
-from actor_client.connection.tasks import first_of
-from actor_client.connection.verdicts import one_line
+from actor_client.connection.state import ConnectionState
 from actor_client.connection.window import Parcel
 
 UploadCall: TypeAlias = "grpc.aio.StreamStreamCall[trajectory_pb2.UploadRequest, trajectory_pb2.UploadResponse]"
@@ -35,17 +34,17 @@ class Uplink:
     of the one before until one has come, so that a refusal meets no write and is seen.
 
     Args:
-        hub: The state of the connection.
+        state: The state of the connection.
         endpoint: Where to.
     """
 
-    def __init__(self, hub: Hub, endpoint: Endpoint) -> None:
-        self._hub = hub
+    def __init__(self, state: ConnectionState, endpoint: Endpoint) -> None:
+        self._state = state
         self._endpoint = endpoint
         self._log = structlog.get_logger()
 
     async def run(self) -> None:
-        """Sends and receives until the hub closes and everything is acked.
+        """Sends and receives until the state closes and everything is acked.
 
         Raises:
             WireError: The stream ended otherwise; `Draining` if the learner said so.
@@ -58,49 +57,49 @@ class Uplink:
                 await first_of(self._receive(call), self._send(call))
         except WireError as error:
             if error.code is grpc.StatusCode.INTERNAL and error.message.startswith(HIDDEN_STATUS):
-                self._hub.careful = True
+                self._state.careful = True
                 raise WireError("the stream ended during a write", code=grpc.StatusCode.UNAVAILABLE) from None
             raise
         finally:
-            self._hub.uploading = False
+            self._state.uploading = False
             call.cancel()
 
     async def _open(self, call: UploadCall) -> None:
         """Begins the stream and takes over where the learner wants it to begin."""
-        session = self._hub.session
+        session = self._state.session
         opening = trajectory_pb2.UploadOpen(session_id=session.session_id, epoch=session.epoch)
         await call.write(trajectory_pb2.UploadRequest(open=opening))
         answer = await call.read()
         if not isinstance(answer, trajectory_pb2.UploadResponse) or answer.WhichOneof("message") != "opened":
             raise WireError("the upload was not answered with `opened`", code=grpc.StatusCode.INTERNAL)
         try:
-            self._hub.counts.chunks_acked += len(self._hub.window.rewind(answer.opened.next_sequence))
+            self._state.counts.chunks_acked += len(self._state.window.rewind(answer.opened.next_sequence))
         except ValueError as error:
-            self._hub.session.forget()
+            self._state.session.forget()
             raise WireError(str(error), code=grpc.StatusCode.OUT_OF_RANGE) from None
         self._grant(answer.opened.credit)
-        for index, gate in self._hub.gates.items():
+        for index, gate in self._state.gates.items():
             gate.set_holds(hold for hold in answer.opened.holds if hold.behavior_index == index)
         for hold in answer.opened.holds:
             self._hold(hold)
-        self._hub.flowing = self._hub.uploading = True
-        self._hub.changed.set()
+        self._state.flowing = self._state.uploading = True
+        self._state.changed.set()
 
     async def _send(self, call: UploadCall) -> None:
         """Sends what the window holds, whenever there is credit; ends the stream when the actor closes."""
-        hub = self._hub
+        state = self._state
         try:
-            while not (hub.closing.is_set() and hub.window.empty):
-                hub.sendable.clear()
-                while (parcel := hub.window.take()) is not None:
+            while not (state.closing.is_set() and state.window.empty):
+                state.sendable.clear()
+                while (parcel := state.window.take()) is not None:
                     parcel.sent_at = time.monotonic()
                     await call.write(parcel.request)
-                    hub.counts.chunks_sent += 1
-                    hub.counts.sent_bytes += parcel.size_bytes
-                    if hub.careful:
+                    state.counts.chunks_sent += 1
+                    state.counts.sent_bytes += parcel.size_bytes
+                    if state.careful:
                         await self._acked()
-                if not (hub.closing.is_set() and hub.window.empty):
-                    await hub.sendable.wait()
+                if not (state.closing.is_set() and state.window.empty):
+                    await state.sendable.wait()
             await call.done_writing()
         except (grpc.RpcError, asyncio.InvalidStateError):
             await asyncio.sleep(LAST_ACKS_SECONDS)  # the receiver is about to learn why
@@ -109,19 +108,19 @@ class Uplink:
 
     async def _acked(self) -> None:
         """Waits for a sign that the learner took what was sent, but not for ever."""
-        self._hub.sendable.clear()
+        self._state.sendable.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_ACKS_SECONDS):
-                while self._hub.careful:
-                    await self._hub.sendable.wait()
-                    self._hub.sendable.clear()
+                while self._state.careful:
+                    await self._state.sendable.wait()
+                    self._state.sendable.clear()
 
     async def _receive(self, call: UploadCall) -> None:
         """Takes over what the learner says."""
         while True:
             answer = await call.read()
             if not isinstance(answer, trajectory_pb2.UploadResponse):
-                if self._hub.closing.is_set() and self._hub.window.empty:
+                if self._state.closing.is_set() and self._state.window.empty:
                     return
                 raise WireError("the learner ended the upload", code=grpc.StatusCode.UNAVAILABLE)
             kind = answer.WhichOneof("message")
@@ -135,22 +134,22 @@ class Uplink:
     def _ack(self, ack: trajectory_pb2.Ack) -> None:
         """Settles chunks, takes over credit, counts refused rows."""
         try:
-            settled = self._hub.window.ack(ack.acked_through)
+            settled = self._state.window.ack(ack.acked_through)
         except ValueError as error:
             raise WireError(str(error), code=grpc.StatusCode.INTERNAL) from None
         if settled:
-            self._hub.careful = False
+            self._state.careful = False
             self._count(settled)
         self._grant(ack.credit)
         for rejection in ack.rejections:
             self._reject(rejection)
-        if (failure := self._hub.refusals.settled(settled, ack.rejections)) is not None:
-            self._hub.fail(failure)  # the stepping thread then closes the session with its books, as at any end
-        self._hub.sendable.set()
-        self._hub.changed.set()
+        if (failure := self._state.refusals.settled(settled, ack.rejections)) is not None:
+            self._state.fail(failure)  # the stepping thread then closes the session with its books, as at any end
+        self._state.sendable.set()
+        self._state.changed.set()
 
     def _count(self, settled: list[Parcel]) -> None:
-        counts, now = self._hub.counts, time.monotonic()
+        counts, now = self._state.counts, time.monotonic()
         counts.chunks_acked += len(settled)
         for parcel in settled:
             counts.newest_round_trip_seconds = now - parcel.sent_at
@@ -158,16 +157,16 @@ class Uplink:
 
     def _grant(self, credits_: Iterable[trajectory_pb2.Credit]) -> None:
         for credit in credits_:
-            gate = self._hub.gate(credit.behavior_index)
+            gate = self._state.gate(credit.behavior_index)
             if gate is not None:
                 gate.grant(credit)
-        self._hub.sendable.set()
+        self._state.sendable.set()
 
     def _reject(self, rejection: trajectory_pb2.Rejection) -> None:
-        hub, reason = self._hub, one_line(rejection.reason, 64)
-        if len(hub.rejected) < limits.MAX_REASONS or reason in hub.rejected:
-            hub.rejected[reason] = hub.rejected.get(reason, 0) + rejection.steps
-        if rejection.steps and (left_out := hub.notices.due("rejected")) is not None:
+        state, reason = self._state, one_line(rejection.reason, 64)
+        if len(state.rejected) < limits.MAX_REASONS or reason in state.rejected:
+            state.rejected[reason] = state.rejected.get(reason, 0) + rejection.steps
+        if rejection.steps and (left_out := state.notices.due("rejected")) is not None:
             # What comes after the last update of a behavior is refused in good order.
             log = self._log.info if reason == "not_training" else self._log.warning
             log(
@@ -175,19 +174,19 @@ class Uplink:
                 reason=reason,
                 steps=rejection.steps,
                 detail=one_line(rejection.detail),
-                rejected_steps=sum(hub.rejected.values()),
+                rejected_steps=sum(state.rejected.values()),
                 left_out=left_out,
             )
 
     def _hold(self, hold: trajectory_pb2.Hold) -> None:
-        gate = self._hub.gate(hold.behavior_index)
+        gate = self._state.gate(hold.behavior_index)
         if gate is None or not gate.apply(hold):
             return
         event = "learner_holds" if hold.active else "learner_releases"
         # Lines about updates would come several times a second.
         log = self._log.debug if hold.reason == trajectory_pb2.HOLD_REASON_UPDATING else self._log.info
         log(event, reason=ActiveHold(hold.reason, 0).word, behavior_index=hold.behavior_index)
-        self._hub.changed.set()
+        self._state.changed.set()
 
     async def _drain(self, call: UploadCall, drain: trajectory_pb2.Drain) -> None:
         """Obeys the learner's farewell; after a final one the stepping thread will close the session.
@@ -195,17 +194,17 @@ class Uplink:
         Raises:
             Draining: The learner comes back; so shall the actor.
         """
-        hub = self._hub
+        state = self._state
         message = one_line(drain.message)
-        hub.flowing = False
+        state.flowing = False
         if drain.final:
             self._log.info("run_finished", message=message)
-            hub.stop("the run is over")
+            state.stop("the run is over")
             return
         self._log.info("learner_drains", message=message, retry_after_seconds=drain.retry_after_ms / 1000)
         try:
             async with asyncio.timeout(LAST_ACKS_SECONDS):
-                while hub.window.in_flight:
+                while state.window.in_flight:
                     answer = await call.read()
                     if not isinstance(answer, trajectory_pb2.UploadResponse):
                         break
@@ -213,6 +212,6 @@ class Uplink:
                         self._ack(answer.ack)
         except (TimeoutError, grpc.RpcError) as error:
             self._log.debug(
-                "acks_missing", chunks=hub.window.in_flight, reason=type(error).__name__
+                "acks_missing", chunks=state.window.in_flight, reason=type(error).__name__
             )  # sent again later
         raise Draining(message or "the learner drains", retry_after_seconds=drain.retry_after_ms / 1000)

@@ -16,7 +16,6 @@ import structlog
 
 from actor_client import logs
 from actor_client.connection.link import LearnerLink
-from actor_client.connection.manner import Manner
 from actor_client.connection.session import RunInfo
 from actor_client.counts import AgentCounts
 from actor_client.demos.players import PlayerDemos
@@ -110,7 +109,8 @@ class UnityActor:
             load=Policy.load,
             client_version=f"rollcast {version('rollcast')}; Python {sys.version.split()[0]}; Unity players",
             heartbeat=self._heartbeat,
-            manner=Manner(advice=_ADVICE, quiet_seconds=settings.quiet_seconds),
+            advice=_ADVICE,
+            quiet_seconds=settings.quiet_seconds,
         )
         self._demos = (
             None

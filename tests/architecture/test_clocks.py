@@ -7,7 +7,7 @@ from tests.architecture.tree import parsed, shown, sources
 READERS = {"time.time", "time.time_ns", "time.localtime", "time.gmtime", "time.strftime", "time.ctime"}
 DATES = {"now", "utcnow", "today", "fromtimestamp"}
 TOLD = {
-    "actor_client/connection/port.py": "a metric: when the acting version began to act",
+    "actor_client/connection/behavior.py": "a metric: when the acting version began to act",
     "actor_client/unity/dropin/console.py": "people read it in logs",
     "actor_client/heartbeat.py": "the age of a file that does not hold the time",
     "learner/checkpoints/store.py": "when a checkpoint was made, in the list of them",

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from rollcast.policies import PolicyDescription
 from rollcast.specs import BehaviorSpec
 
+from actor_client.connection.behavior import BehaviorPort
 from actor_client.connection.link import LearnerLink
-from actor_client.connection.port import BehaviorPort
 from actor_client.policy.actions import Actions
 from actor_client.policy.memory import NO_MEMORY, MemoryForm
 from actor_client.policy.noise import Noise

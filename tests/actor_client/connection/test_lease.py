@@ -9,7 +9,7 @@ import pytest
 from rollcast.errors import WireError
 from rollcast.v1 import session_pb2
 
-from actor_client.connection.times import SessionTimes
+from actor_client.connection.state import SessionTimes
 from actor_client.counts import ConnectionCounts, RolloutCounts
 from tests.actor_client.connection.harness import Actor, acting
 from tests.actor_client.scripted import ScriptedLearner, wait_until

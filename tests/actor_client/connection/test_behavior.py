@@ -6,7 +6,7 @@ import pytest
 from rollcast import limits
 from structlog.testing import capture_logs
 
-from actor_client.connection.port import MAX_TOO_LARGE
+from actor_client.connection.behavior import MAX_TOO_LARGE
 from actor_client.exits import ActorError, ExitCode
 from tests.actor_client.connection.harness import Actor, acting
 from tests.actor_client.scripted import ScriptedLearner, wait_until

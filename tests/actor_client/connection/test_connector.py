@@ -21,7 +21,6 @@ from rollcast.errors import (
 from rollcast.v1 import session_pb2
 from structlog.testing import capture_logs
 
-from actor_client.connection.manner import Manner
 from actor_client.exits import ActorError, ExitCode
 from tests.actor_client.connection.harness import acting, linked
 from tests.actor_client.scripted import ScriptedLearner, wait_until
@@ -123,7 +122,7 @@ def test_a_learner_that_is_about_to_start_is_no_news() -> None:
     with socket.create_server(("127.0.0.1", 0)) as placeholder:
         port = placeholder.getsockname()[1]
     learner = ScriptedLearner(port)
-    with capture_logs() as logs, linked(learner, manner=Manner(quiet_seconds=600.0)) as link:
+    with capture_logs() as logs, linked(learner, quiet_seconds=600.0) as link:
         wait_until(lambda: link.reconnects >= 2)
         with learner:
             assert link.open(20.0).run_id == "run"
@@ -133,7 +132,7 @@ def test_a_learner_that_is_about_to_start_is_no_news() -> None:
 
 def test_the_quiet_ends_with_its_time() -> None:
     """A learner that does not come is told of."""
-    with capture_logs() as logs, linked(ScriptedLearner(1), manner=Manner(quiet_seconds=0.3)):
+    with capture_logs() as logs, linked(ScriptedLearner(1), quiet_seconds=0.3):
         wait_until(lambda: any(entry["event"] == "learner_unreachable" for entry in logs))
 
 

@@ -1,35 +1,68 @@
-"""What the parts of the connection share: the session, the window, the behaviors, and whether to go on.
+"""The state that the parts of a connection share: session, window, gates, counters and events.
 
 Only the connection's thread writes here. The stepping thread reads single attributes, and waits on `changed`.
 """
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from rollcast import limits
 from rollcast.v1 import policy_pb2, session_pb2
 
+from actor_client.connection.errors import DataRefusals
 from actor_client.connection.gate import Gate
-from actor_client.connection.refusals import DataRefusals
 from actor_client.connection.session import Opening, RunInfo, Session
-from actor_client.connection.times import SessionTimes
 from actor_client.connection.window import SendWindow
 from actor_client.counts import ConnectionCounts, RolloutCounts, count
 from actor_client.exits import ActorError
 from actor_client.notices import Notices
 from actor_client.rollout.link import ChunkLimits
 
-if TYPE_CHECKING:
-    from actor_client.connection.behavior import Behavior
-
 # Numbers of behaviors above this are not believed.
 MAX_BEHAVIORS = 1024
 
 
-class Hub:
+class SessionTimes:
+    """Seconds since the present session began.
+
+    Args:
+        rollout: What the stepping thread counts.
+        connection: What the connection counts.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self, rollout: RolloutCounts, connection: ConnectionCounts, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._rollout = rollout
+        self._connection = connection
+        self._clock = clock
+        self.begin()
+
+    def begin(self) -> None:
+        """Begins another session."""
+        self._begun = self._clock()
+        self._waited = self._rollout.wait_seconds_at(self._begun)
+
+    def report(self) -> session_pb2.ActorTimes:
+        """Returns the message."""
+        now = self._clock()
+        waited = self._rollout.wait_seconds_at(now)
+        seconds = {reason: max(0.0, total - self._waited[reason]) for reason, total in waited.items()}
+        return session_pb2.ActorTimes(
+            wall_seconds=now - self._begun,
+            credit_seconds=seconds["credit"],
+            hold_seconds=seconds["hold"],
+            policy_seconds=seconds["policy"],
+            connection_seconds=seconds["connection"],
+            round_trip_seconds=self._connection.newest_round_trip_seconds,
+        )
+
+
+class ConnectionState:
     """The state of one connection.
 
     Attributes:
@@ -38,9 +71,8 @@ class Hub:
         window: Chunks that are not acked.
         run: What the learner answered; None before the first opening.
         chunk_limits: When to send, and how much at most.
-        behaviors: By name, in the order of their declaration.
         flowing: False while the learner drains: no steps are taken.
-        stopping: The actor shall end.
+        stopping: The actor is asked to end.
         stop_reason: Why, for logs.
         error: The error that ends the actor.
         last_failure: Why the learner could not be reached.
@@ -51,7 +83,7 @@ class Hub:
         changed: Set whenever the stepping thread may have something to do.
         sendable: Set when the sender may have something to do.
         declared: Set when a declaration or its answer came.
-        renew_now: Set when the learner shall hear at once.
+        renew_now: Set when the next renewal is due at once.
         loadable: Set when a policy may be loaded: it came, or its behavior got a number.
         pinned: Set when the stepping thread has asked for a version that is not the newest.
         assignment: What the learner asks the actor to do; None before the first opening.
@@ -62,7 +94,7 @@ class Hub:
         times: Where the time of the present session goes.
         uploading: The upload stream is open.
         subscribed: The policy stream is open.
-        closing: Set when everything shall be sent and the session closed.
+        closing: Set to send what is left and close the session.
     """
 
     def __init__(self, address: str, session: Session, rollout: RolloutCounts | None = None) -> None:
@@ -72,7 +104,6 @@ class Hub:
         self.notices = Notices()
         self.run: RunInfo | None = None
         self.chunk_limits = ChunkLimits(limits.TARGET_CHUNK_BYTES, limits.MAX_CHUNK_BYTES, 0.05, 0)
-        self.behaviors: dict[str, Behavior] = {}
         self.flowing = True
         self.stopping = False
         self.stop_reason = ""
@@ -132,14 +163,6 @@ class Hub:
         """All gates of the present session and generation, by number."""
         return self._gates
 
-    def reports(self) -> list[session_pb2.ActorBooks]:
-        """Returns the books of all behaviors that have a number, as they travel."""
-        return [behavior.report() for behavior in self.behaviors.values() if behavior.index >= 0]
-
-    def by_index(self, index: int) -> "Behavior | None":
-        """Returns the behavior that has a number in the present session."""
-        return next((behavior for behavior in self.behaviors.values() if behavior.index == index), None)
-
     def opened(self, opening: Opening, run: RunInfo) -> int:
         """Takes over an opening; what the learner can no longer use is dropped and counted.
 
@@ -156,18 +179,8 @@ class Hub:
                 self.times.begin()
             reason = "session_lost" if opening is Opening.LOST else "generation"
             count(self.counts.chunks_dropped, reason, self.window.chunks)
-            dropped = self.window.clear(reason, self.session.next_sequence)
             self._gates = {}
-            for behavior in self.behaviors.values():
-                behavior.gate = Gate(run.generation)
-                behavior.newest = behavior.pin = None
-                behavior.policy_error = ""
-                if opening is Opening.LOST:
-                    behavior.index = -1
-                    for port in behavior.ports:
-                        port.lose_session()
-        self.changed.set()
-        return dropped
+            return self.window.clear(reason, self.session.next_sequence)
 
     def assign(self, assignment: policy_pb2.Assignment) -> None:
         """Takes over what the learner asks for, if it is newer."""
@@ -176,7 +189,7 @@ class Hub:
             self.changed.set()
 
     def _take_over(self, opening: Opening, assignment: policy_pb2.Assignment) -> None:
-        """Takes over the assignment of an opening: a learner that was started anew counts from the beginning."""
+        """Takes over the assignment of an opening: a learner that was restarted counts from the beginning."""
         if opening is Opening.RESUMED:
             self.assign(assignment)
         else:

@@ -19,7 +19,7 @@ from learner.common.exits import ExitCode, UserError
 from learner.observe import logs
 from learner.observe.address import BoundAddresses, remove_addresses
 from learner.observe.display import Display, open_display
-from learner.observe.logfile import LogFile
+from learner.observe.logs import LogFile
 from learner.run.announcing import announce
 from learner.run.assembly import Assembly
 from learner.run.checkpointing import Kept

@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from learner.callbacks.base import METHODS, Event, RunEnded
-from learner.observe.throttle import Throttle
+from learner.observe.rates import Throttle
 
 log = structlog.get_logger(__name__)
 

@@ -25,8 +25,15 @@ from typing import Literal, Self
 import structlog
 
 from learner.checkpoints.lock import FolderLock
-from learner.checkpoints.names import safe_name
-from learner.checkpoints.untrained import CONFIGURATION, GENERATION, PREVIOUS_RUN_STATE, RUN_STATE, SOURCES, holds_a_run
+from learner.checkpoints.names import (
+    CONFIGURATION,
+    GENERATION,
+    PREVIOUS_RUN_STATE,
+    RUN_STATE,
+    SOURCES,
+    holds_a_run,
+    safe_name,
+)
 from learner.common.exits import ExitCode, UserError
 from learner.common.files import WriteFailed, read_regular, remove_leftovers, write_file
 from learner.settings.base import Value

@@ -8,10 +8,9 @@ from typing import Any
 
 from learner.checkpoints.choice import load_chosen, read_behavior
 from learner.checkpoints.documents import BadCheckpoint
-from learner.checkpoints.names import LAST, safe_name
+from learner.checkpoints.names import LAST, RUN_STATE, safe_name
 from learner.checkpoints.status import TrainingStatus
 from learner.checkpoints.store import read_run_state
-from learner.checkpoints.untrained import RUN_STATE
 from learner.common.exits import ExitCode, UserError
 from learner.trainers.base import Trainer
 

@@ -3,16 +3,41 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
 from rollcast.errors import MalformedChunk
+from rollcast.faults import NOT_FINITE
 from rollcast.limits import MAX_DECODED_CHUNK_BYTES, MAX_STEPS
 from rollcast.trajectories import Chunk, decode_chunk, find_data_fault
 from rollcast.v1 import trajectory_pb2
 
 from learner.ingest.behaviors import NOT_TRAINING, Behavior
-from learner.ingest.magnitude import find_excess
 from learner.ingest.session import MAX_AGENTS
+
+LARGEST: Final = 1e15
+"""Losses, normalizers and the optimizer square observations, returns and gradients along memories, in float32, whose largest number is 3.4e38."""
+_SQUARED: Final = ("obs/", "final_obs/", "reward", "group_reward", "prev_reward", "memory")
+
+
+def find_excess(chunk: Chunk) -> tuple[str, str] | None:
+    """Looks for the first observation, reward or memory beyond `LARGEST`, in a chunk without infinite numbers.
+
+    Returns:
+        The ledger's word, which is that of infinite numbers, and a detail for the log; None if there is none.
+    """
+    for name, array in chunk.columns.items():
+        if name.startswith(_SQUARED) and array.dtype.kind == "f" and array.size and _exceeds(array):
+            row = int(np.argwhere(np.abs(array) > LARGEST)[0][0])
+            return NOT_FINITE, f"column {name}, row {row}: a value beyond {LARGEST:g}, whose square is no number"
+    return None
+
+
+def _exceeds(array: NDArray[Any]) -> bool:
+    """Compares without a copy of the column."""
+    return bool(array.max() > LARGEST or array.min() < -LARGEST)
+
 
 GENERATION: Final = "generation"
 

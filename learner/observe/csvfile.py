@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from learner.common.files import open_regular
-from learner.observe.appendfile import AppendFile
+from learner.observe.jsonfile import AppendFile
 from learner.observe.stats import HIDDEN_KEYS, StatSummary
 from learner.observe.text import printable
 

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import structlog
 
-from learner.observe.appendfile import AppendFile
-from learner.observe.jsonfile import as_json
-from learner.observe.throttle import Throttle
+from learner.observe.jsonfile import AppendFile, as_json
+from learner.observe.rates import Throttle
 
 JOURNAL_FILE = "events.jsonl"
 MAX_JOURNAL_BYTES = 64 * 2**20

@@ -1,13 +1,16 @@
-"""Small JSON files that a reader never sees half written."""
+"""JSON files that a reader never sees half written, and files that grow by whole lines."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
-from learner.common.files import write_file
+from learner.common.files import open_regular, write_file
 
 
 def as_json(value: object) -> object:
@@ -30,3 +33,72 @@ def write_json(path: Path, value: object) -> None:
         WriteFailed: the folder is missing, full, or may not be written to; the old file is then still there.
     """
     write_file(path, (json.dumps(as_json(value), indent=2, allow_nan=False) + "\n").encode())
+
+
+class AppendFile:
+    """Writes at the end of a file, each piece at once and whole or not at all. Belongs to one thread at a time.
+
+    A last line without an end, as a crash of the machine may leave it, is cut off: what is appended stays readable.
+
+    Args:
+        path: made with its folder if missing.
+
+    Raises:
+        OSError: it cannot be opened, or something else than a file has its name.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._file: BinaryIO = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, buffering=0)
+        try:
+            size_bytes = self._file.seek(0, os.SEEK_END)
+            self._end = _end_of_lines(path, size_bytes)
+            if self._end < size_bytes:
+                self._file.truncate(self._end)
+        except OSError:
+            self._file.close()
+            raise
+
+    @property
+    def size_bytes(self) -> int:
+        """How long it is."""
+        return self._end
+
+    def append(self, data: bytes) -> None:
+        """Adds whole lines.
+
+        Raises:
+            OSError: the disk is full, ...; nothing was added.
+        """
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._file.truncate(self._end)
+            raise
+        self._end += len(data)
+
+    def close(self) -> None:
+        """Closes it; twice is harmless."""
+        with contextlib.suppress(OSError):  # every piece was written, or its failure told
+            self._file.close()
+
+
+_BLOCK_BYTES = 65536
+
+
+def _end_of_lines(path: Path, size_bytes: int) -> int:
+    """Returns the length of a file up to the end of its last whole line."""
+    with open_regular(path) as file:
+        end = size_bytes
+        while end > 0:
+            start = max(0, end - _BLOCK_BYTES)
+            file.seek(start)
+            found = file.read(end - start).rfind(b"\n")
+            if found >= 0:
+                return start + found + 1
+            end = start
+    return 0

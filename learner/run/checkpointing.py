@@ -18,17 +18,15 @@ from rollcast.errors import WireError
 
 from learner.checkpoints.choice import LAST, load_chosen
 from learner.checkpoints.documents import CheckpointFailed, saving
-from learner.checkpoints.schedule import RecoverySchedule
-from learner.checkpoints.store import CheckpointStore, RunState
+from learner.checkpoints.store import CheckpointStore, RecoverySchedule, RunState
 from learner.common.exits import ExitCode, UserError
 from learner.common.saved_values import reason
 from learner.curriculum.lessons import Lessons, no_lessons
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.ledger import Ledger
-from learner.ingest.sessions import SessionTable
-from learner.ingest.snapshot import restore, snapshot
+from learner.ingest.sessions import SessionTable, restore, snapshot
 from learner.observe.metrics import CheckpointMetrics
-from learner.observe.throttle import Throttle
+from learner.observe.rates import Throttle
 from learner.run.lockstep.barrier import Lockstep
 from learner.status.run_status import Picture
 from learner.trainers.base import Trainer

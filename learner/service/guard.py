@@ -1,14 +1,26 @@
-"""The outermost interceptor: nothing leaves the service but an answer or a status with a reason."""
+"""The interceptors of the gRPC servers: one turns errors into statuses, one counts calls and messages."""
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, TypeAlias
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, Final, TypeAlias
 
 import grpc
 import structlog
 from rollcast.errors import Unexpected, WireError, to_status
+
+from learner.observe.metrics.learner import (
+    BIDI_STREAM,
+    CLIENT_STREAM,
+    SERVER_STREAM,
+    UNARY,
+    CallMetrics,
+    ServerCallMetrics,
+)
+from learner.service.methods import Handlers
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -90,3 +102,121 @@ class ErrorGuard(grpc.aio.ServerInterceptor):
             error = Unexpected.with_incident(incident)
         self._count(error.reason)
         await context.abort_with_status(to_status(error))
+
+
+_CODES: Final[Mapping[int, grpc.StatusCode]] = {code.value[0]: code for code in grpc.StatusCode}
+
+
+class CallCounter(grpc.aio.ServerInterceptor):
+    """Counts every call of the declared methods. Give it first, so that it sees the status that `ErrorGuard` makes.
+
+    Args:
+        metrics: where they are counted.
+    """
+
+    def __init__(self, metrics: ServerCallMetrics) -> None:
+        self._metrics = metrics
+
+    def declare(self, service: str, handlers: Handlers) -> None:
+        """Makes all series of a service's methods."""
+        for method, handler in handlers.items():
+            self._metrics.declare(_kind(handler), service, [method])
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler | None:
+        """Wraps the handler of a call."""
+        handler = await continuation(handler_call_details)
+        metrics = self._metrics.of(handler_call_details.method)
+        if handler is None or metrics is None:
+            return handler
+        codec = (handler.request_deserializer, handler.response_serializer)
+        if handler.unary_unary is not None:
+            return grpc.unary_unary_rpc_method_handler(_answering(handler.unary_unary, metrics), *codec)
+        if handler.unary_stream is not None:
+            return grpc.unary_stream_rpc_method_handler(_writing(handler.unary_stream, metrics), *codec)
+        if handler.stream_stream is not None:
+            return grpc.stream_stream_rpc_method_handler(_talking(handler.stream_stream, metrics), *codec)
+        return handler
+
+
+class _CountingContext:
+    """A context that counts what is written through it; all else is the inner one's."""
+
+    def __init__(self, inner: Context, metrics: CallMetrics) -> None:
+        self._inner = inner
+        self._sent = metrics.sent
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def write(self, message: Any) -> None:
+        """Writes a message."""
+        await self._inner.write(message)
+        self._sent.inc()
+
+
+def _answering(inner: Callable[..., Any], metrics: CallMetrics) -> Callable[..., Any]:
+    async def call(request: Any, context: Context) -> Any:
+        metrics.received.inc()
+        async with _Measured(context, metrics):
+            response = await inner(request, context)
+            metrics.sent.inc()
+            return response
+
+    return call
+
+
+def _writing(inner: Callable[..., Any], metrics: CallMetrics) -> Callable[..., Any]:
+    async def call(request: Any, context: Context) -> None:
+        metrics.received.inc()
+        async with _Measured(context, metrics):
+            await inner(request, _CountingContext(context, metrics))
+
+    return call
+
+
+def _talking(inner: Callable[..., Any], metrics: CallMetrics) -> Callable[..., Any]:
+    async def call(requests: AsyncIterator[Any], context: Context) -> None:
+        async with _Measured(context, metrics):
+            await inner(_counted(requests, metrics), _CountingContext(context, metrics))
+
+    return call
+
+
+async def _counted(requests: AsyncIterator[Any], metrics: CallMetrics) -> AsyncIterator[Any]:
+    async for request in requests:
+        metrics.received.inc()
+        yield request
+
+
+class _Measured:
+    """Counts a call at its beginning, and at its end with its code and time."""
+
+    def __init__(self, context: Context, metrics: CallMetrics) -> None:
+        self._context = context
+        self._metrics = metrics
+        self._began = time.monotonic()
+
+    async def __aenter__(self) -> None:
+        self._metrics.started.inc()
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _traceback: Any) -> None:
+        self._metrics.handled(self._code(error), time.monotonic() - self._began)
+
+    def _code(self, error: BaseException | None) -> grpc.StatusCode:
+        if isinstance(error, asyncio.CancelledError) or self._context.cancelled():
+            return grpc.StatusCode.CANCELLED
+        found = self._context.code()
+        code = _CODES.get(found, grpc.StatusCode.UNKNOWN) if isinstance(found, int) else found
+        if error is not None and code in {None, grpc.StatusCode.OK}:
+            return grpc.StatusCode.UNKNOWN
+        return code or grpc.StatusCode.OK
+
+
+def _kind(handler: Handler) -> str:
+    if handler.request_streaming:
+        return BIDI_STREAM if handler.response_streaming else CLIENT_STREAM
+    return SERVER_STREAM if handler.response_streaming else UNARY

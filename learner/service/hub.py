@@ -15,12 +15,10 @@ from learner.ingest.session import Session
 from learner.ingest.sessions import SessionTable
 from learner.ingest.wakeup import Wakeup
 from learner.link.orders import Order
-from learner.observe.metrics.holds import HoldClock
+from learner.observe.metrics.behaviors import HoldClock
 from learner.publish.broadcast import ASSIGNMENT, Broadcast, Subscription
-from learner.service.assignments import AssignmentBoard, wait
-from learner.service.holds import HoldBoard
-from learner.service.orders import OrderBoard
-from learner.service.uploads import UploadStream
+from learner.service.assignments import AssignmentBoard, OrderBoard, wait
+from learner.service.uploads import HoldBoard, UploadStream
 
 DRAIN_RETRY_SECONDS = 1.0
 RUN = ""

@@ -26,9 +26,8 @@ from learner.observe.metrics import LearnerMetrics
 from learner.publish.broadcast import Broadcast
 from learner.publish.store import PolicyStore
 from learner.service import control_calls, policy_calls, session_calls, trajectory
-from learner.service.call_metrics import CallCounter
 from learner.service.control_calls import ActorRates, ControlHooks, ControlService
-from learner.service.guard import ErrorGuard
+from learner.service.guard import CallCounter, ErrorGuard
 from learner.service.hub import DRAIN_RETRY_SECONDS, Hub
 from learner.service.methods import add_service
 from learner.service.policy_calls import PolicyService

@@ -17,7 +17,7 @@ from learner.ingest.intake import Intake
 from learner.ingest.sessions import SessionTable
 from learner.ingest.validate import Rejected
 from learner.observe.metrics import IntakeMetrics
-from learner.observe.throttle import Throttle
+from learner.observe.rates import Throttle
 from learner.service.hub import Hub
 from learner.service.methods import BytesContext, Handlers, parse, stream_stream
 from learner.service.uploads import UploadStream

@@ -27,8 +27,8 @@ from learner.ingest.session import Session
 from learner.link.evaluation import EvaluationResult
 from learner.observe.journal import Journal
 from learner.observe.jsonfile import write_json
-from learner.observe.progress import best_returns, progress_document, write_progress
-from learner.observe.throttle import Throttle
+from learner.observe.rates import Throttle
+from learner.observe.summary import best_returns, progress_document, write_progress
 from learner.observe.versions import VERSIONS_FILE, main_versions, versions
 from learner.observe.view import RunState, RunView
 from learner.settings import LoadedRun

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import secrets
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 from rollcast.errors import WireError
 
-from learner.web.documents import to_json
+from learner.observe.jsonfile import as_json
 
 MAX_BODY_BYTES: Final = 1024
 """No request has a use for a body."""
@@ -46,6 +47,11 @@ class RequestRefused(Exception):  # noqa: N818 - it says what happened
         self.reason = reason
         self.message = message
         self.headers = headers or {}
+
+
+def to_json(document: dict[str, Any]) -> bytes:
+    """Returns a document as JSON, without NaN and infinities."""
+    return json.dumps(as_json(document), allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
 def json_answer(

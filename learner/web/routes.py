@@ -1,24 +1,164 @@
-"""What is where on the HTTP port."""
+"""The routes of the HTTP port: the page, the metrics, the status documents and the operators' requests."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import hashlib
 import math
+import re
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from importlib import resources
+from typing import Any, Final, TypeVar
 
 import structlog
 from aiohttp import hdrs, web
 
-from learner.web.documents import history_document, status_document, to_json
-from learner.web.guard import RequestRefused, json_answer
-from learner.web.hooks import WebHooks
+from learner.observe.history import HistoryView
+from learner.observe.view import ActorView, BehaviorView
+from learner.web.guard import RequestRefused, json_answer, to_json
+from learner.web.hooks import StatusView, WebHooks
 from learner.web.operator_token import OperatorToken
-from learner.web.page import Page
-from learner.web.shared import SharedAnswer
+
+FRESH_SECONDS: Final = 0.5
+"""So long an answer is good for everybody who asks."""
+
+
+class SharedAnswer:
+    """Makes an answer where there is no fresh one, one at a time. Belongs to one event loop.
+
+    Args:
+        make: returns the answer; called in a thread of the executor.
+        executor: not the loop's own, in which the learner has work of its own.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self, make: Callable[[], bytes], executor: Executor, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._make = make
+        self._executor = executor
+        self._clock = clock
+        self._making = asyncio.Lock()
+        self._answer = b""
+        self._fresh_until = -math.inf
+
+    async def get(self) -> bytes:
+        """Returns the answer, which is at most `FRESH_SECONDS` old."""
+        async with self._making:
+            if self._clock() >= self._fresh_until:
+                self._answer = await asyncio.get_running_loop().run_in_executor(self._executor, self._make)
+                self._fresh_until = self._clock() + FRESH_SECONDS
+        return self._answer
+
+    def expire(self) -> None:
+        """Lets whoever asks next have a new one."""
+        self._fresh_until = -math.inf
+
+
+_INLINE: Final = {kind: re.compile(rf"<{kind}>(.*?)</{kind}>", flags=re.DOTALL) for kind in ("script", "style")}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The page as it is sent.
+
+    Attributes:
+        body: one HTML file that needs nothing else.
+        policy: its Content-Security-Policy: only the script and style that were there when the learner started run,
+            nothing is loaded from anywhere, and texts cannot become markup (Trusted Types).
+    """
+
+    body: bytes
+    policy: str
+
+
+def load_page() -> Page:
+    """Reads the page that this package brings."""
+    text = resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+    return Page(text.encode(), content_policy(text))
+
+
+def content_policy(html: str) -> str:
+    """Returns the policy that lets exactly the inline script and style of a page run."""
+    allowed = {
+        kind: " ".join(f"'sha256-{_digest(block)}'" for block in pattern.findall(html)) or "'none'"
+        for kind, pattern in _INLINE.items()
+    }
+    return "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src {allowed['script']}",
+            f"style-src {allowed['style']}",
+            "img-src data:",  # the icon
+            "connect-src 'self'",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "frame-ancestors 'none'",
+            "require-trusted-types-for 'script'",
+            "trusted-types 'none'",
+        )
+    )
+
+
+def _digest(block: str) -> str:
+    return base64.b64encode(hashlib.sha256(block.encode()).digest()).decode()
+
+
+def status_document(status: StatusView) -> dict[str, Any]:
+    """Returns the document of ``GET /api/status``. It holds nothing that lets its reader do anything."""
+    run = status.run
+    return {
+        "run_id": run.run_id,
+        "state": run.state.value,
+        "generation": run.generation,
+        "uptime_seconds": run.uptime_seconds,
+        "address": run.address,
+        "version": status.version,
+        "last_error": run.last_error,
+        "verdict": asdict(status.verdict),
+        "behaviors": [_behavior(view) for view in run.behaviors],
+        "lessons": [asdict(lesson) for lesson in run.lessons],
+        "lockstep": None if run.lockstep is None else asdict(run.lockstep),
+        "actors": [_actor(view) for view in status.actors],
+    }
+
+
+def history_document(view: HistoryView) -> dict[str, Any]:
+    """Returns the document of ``GET /api/history``."""
+    return {"behavior": view.behavior, "interval_seconds": view.interval_seconds, "columns": dict(view.columns)}
+
+
+def _behavior(view: BehaviorView) -> dict[str, Any]:
+    return {
+        "name": view.name,
+        "version": view.version,
+        "env_steps_taken": view.env_steps_taken,
+        "env_steps_trained": view.env_steps_trained,
+        "max_steps": view.max_steps,
+        "steps_per_second": view.steps_per_second,
+        "episodes": view.episodes,
+        "mean_return": view.mean_return_100,
+        "mean_lag": view.mean_lag,
+        "queued_steps": view.queued_steps,
+        "queued_bytes": view.queued_bytes,
+        "queue_capacity_bytes": view.queue_capacity_bytes,
+        "log_prob_error_max": view.log_prob_error_max,
+        "target_return": view.target_return,
+        "evaluation_return_mean": view.evaluation_return_mean,
+        "best_return": view.best_return,
+        "best_step": view.best_step,
+        "books": {**view.books, "balanced": view.is_balanced},
+    }
+
+
+def _actor(view: ActorView) -> dict[str, Any]:
+    return {**asdict(view), "books": {**asdict(view.books), "balanced": view.books.balanced}}
+
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 SAVE_SECONDS: Final = 120.0

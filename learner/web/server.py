@@ -18,8 +18,7 @@ from learner.web.connections import Connections, Waiting
 from learner.web.guard import MAX_BODY_BYTES, make_guard
 from learner.web.hooks import WebHooks
 from learner.web.operator_token import OperatorToken
-from learner.web.page import load_page
-from learner.web.routes import Routes
+from learner.web.routes import Routes, load_page
 
 MAX_CONNECTIONS: Final = 128
 IDLE_SECONDS: Final = 30.0

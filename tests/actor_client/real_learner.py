@@ -8,7 +8,7 @@ import threading
 from collections.abc import Coroutine, Mapping
 from typing import Any, Self, TypeVar
 
-from learner.ingest.snapshot import snapshot
+from learner.ingest.sessions import snapshot
 from learner.publish.store import StoredPolicy
 from tests.actor_client.scripted import DEAD_SECONDS
 from tests.learner.service.harness import Learner

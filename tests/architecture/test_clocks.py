@@ -13,7 +13,7 @@ TOLD = {
     "learner/checkpoints/store.py": "when a checkpoint was made, in the list of them",
     "learner/observe/events.py": "TensorBoard shows it",
     "learner/observe/journal.py": "people read it in events",
-    "learner/observe/logfile.py": "people read it in logs",
+    "learner/observe/logs.py": "people read it in logs",
     "learner/observe/metrics/behaviors.py": "metrics: when the last update and version were made",
     "learner/observe/metrics/learner.py": "a metric: when the last checkpoint was written",
     "learner/status/record.py": "people read it in the progress of a run",

@@ -12,7 +12,7 @@ from actor_client.snapshot import ActorSnapshot
 from actor_client.unity.metrics import PlayerMetrics
 from actor_client.unity.snapshot import PlayersSnapshot
 from learner.observe.metrics import BehaviorNumbers, GpuMemory, LearnerMetrics, MetricsSnapshot, Spread
-from learner.observe.metrics.calls import BIDI_STREAM, UNARY
+from learner.observe.metrics.learner import BIDI_STREAM, UNARY
 from learner.observe.view import LockstepView
 from tests.architecture.tree import ROOT
 

@@ -14,8 +14,7 @@ from learner.checkpoints.lock import FolderLock
 from learner.common.exits import ExitCode, UserError
 from learner.common.files import open_regular
 from learner.observe.journal import JOURNAL_FILE
-from learner.observe.progress import PROGRESS_FILE, finite, read_small_json
-from learner.observe.summary import SUMMARY_FILE
+from learner.observe.summary import PROGRESS_FILE, SUMMARY_FILE, finite, read_small_json
 from learner.observe.text import MAX_TEXT_CHARS, printable
 
 _MARKS = ("generation", "configuration.yaml", SUMMARY_FILE, "run_state.pt", PROGRESS_FILE)

@@ -14,7 +14,7 @@ from learner.observe.metrics.learner import (
     SessionMetrics,
     unobserved,
 )
-from learner.observe.metrics.snapshot import BehaviorNumbers, GpuMemory, MetricsSnapshot, Spread
+from learner.observe.metrics.state import BehaviorNumbers, GpuMemory, MetricsSnapshot, Spread
 
 __all__ = [
     "BehaviorMetrics",

@@ -1,20 +1,27 @@
-"""Events of one behavior's trainer."""
+"""Events of one behavior's trainer, and the collectors behind them."""
 
 from __future__ import annotations
 
+import itertools
+import math
+import threading
 import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from prometheus_client import Counter, Gauge, Histogram
-from prometheus_client.registry import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector, CollectorRegistry
+from prometheus_client.utils import floatToGoString
 from rollcast.enums import HoldReason
 
-from learner.observe.metrics.arrays import ArrayHistogram
-from learner.observe.metrics.holds import HoldClock
 from learner.observe.metrics.values import (
     EPISODE_STEPS,
     EVALUATION_OUTCOMES,
+    HOLD_REASONS,
     LAG_VERSIONS,
     LOSS_TERMS,
     PREFIX,
@@ -22,6 +29,140 @@ from learner.observe.metrics.values import (
     UPDATE_SECONDS,
     WAIT_SECONDS,
 )
+
+BEHAVIOR = "behavior"
+
+
+class ArraySeries:
+    """The histogram of one behavior. Thread-safe.
+
+    Args:
+        bounds: upper bounds of the buckets, ascending and finite; a value equal to one belongs to its bucket.
+    """
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = np.asarray(bounds, np.float64)
+        # As the client library writes the bounds of its own histograms.
+        self._names = [str(floatToGoString(bound)) for bound in (*bounds, math.inf)]  # type: ignore[no-untyped-call]
+        self._counts = np.zeros(len(bounds) + 1, np.float64)
+        self._sum = 0.0
+        self._lock = threading.Lock()
+
+    def observe(self, values: NDArray[Any], weights: NDArray[Any] | None = None) -> None:
+        """Counts values; those that are NaN or infinite are left out.
+
+        Args:
+            values: ``[K]``, any real dtype.
+            weights: ``[K]``, how often each value is counted; None counts each once.
+        """
+        flat = np.asarray(values, np.float64).reshape(-1)
+        finite = np.isfinite(flat)
+        chosen = None if weights is None else np.asarray(weights, np.float64).reshape(-1)
+        if not finite.all():
+            flat = flat[finite]
+            chosen = None if chosen is None else chosen[finite]
+        places = np.searchsorted(self._bounds, flat, side="left")
+        counts = np.bincount(places, chosen, minlength=len(self._counts))
+        self.add(counts, float(flat.sum() if chosen is None else flat @ chosen))
+
+    def add(self, counts: Sequence[float] | NDArray[Any], total: float) -> None:
+        """Adds values that were counted elsewhere.
+
+        Args:
+            counts: ``[len(bounds) + 1]``, values of each bucket, the last one for those above all bounds.
+            total: their sum.
+        """
+        with self._lock:
+            self._counts += counts
+            self._sum += total
+
+    def sample(self) -> tuple[list[tuple[str, float]], float]:
+        """Returns the cumulative buckets, each with its bound as Prometheus writes it, and the sum."""
+        with self._lock:
+            counts, total = self._counts.tolist(), self._sum
+        return list(zip(self._names, itertools.accumulate(counts), strict=True)), total
+
+
+class ArrayHistogram(Collector):
+    """A histogram with the label ``behavior``.
+
+    Args:
+        name: of the metric.
+        documentation: its help.
+        bounds: upper bounds of the buckets.
+        registry: where it is read.
+    """
+
+    def __init__(self, name: str, documentation: str, bounds: Sequence[float], registry: CollectorRegistry) -> None:
+        self.bounds = tuple(bounds)
+        self._name = name
+        self._documentation = documentation
+        self._series: dict[str, ArraySeries] = {}
+        registry.register(self)
+
+    def of(self, behavior: str) -> ArraySeries:
+        """Returns the series of a behavior, a new one with nothing in it if there is none."""
+        series = self._series.get(behavior)
+        return series if series is not None else self._series.setdefault(behavior, ArraySeries(self.bounds))
+
+    def collect(self) -> Iterable[HistogramMetricFamily]:
+        """Yields the metric as it is now."""
+        family = HistogramMetricFamily(self._name, self._documentation, labels=[BEHAVIOR])
+        for behavior, series in self._series.copy().items():  # a copy is one moment; others add meanwhile
+            buckets, total = series.sample()
+            family.add_metric([behavior], buckets=buckets, sum_value=None)
+            # The client library leaves these two out where a bound is negative: then the sum may fall. Prometheus
+            # itself takes them, and the number of episodes is worth having.
+            family.add_sample(f"{self._name}_count", {BEHAVIOR: behavior}, buckets[-1][1])
+            family.add_sample(f"{self._name}_sum", {BEHAVIOR: behavior}, total)
+        yield family
+
+
+class HoldClock(Collector):
+    """Adds up the time for which each reason held anyone; several holders at once count once. Thread-safe.
+
+    Args:
+        registry: where it is read.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, registry: CollectorRegistry, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._holders: dict[HoldReason, set[str]] = {reason: set() for reason in HOLD_REASONS}
+        self._since: dict[HoldReason, float] = {}
+        self._seconds: dict[HoldReason, float] = dict.fromkeys(HOLD_REASONS, 0.0)
+        registry.register(self)
+
+    def set(self, reason: HoldReason, holder: str, *, active: bool) -> None:
+        """Notes that a holder (a behavior, or the run) begins or ends to hold; again is harmless."""
+        holders = self._holders.get(reason)
+        if holders is None or (holder in holders) == active:
+            return
+        with self._lock:
+            now = self._clock()
+            if active:
+                if not holders:
+                    self._since[reason] = now
+                holders.add(holder)
+                return
+            holders.discard(holder)
+            if not holders and reason in self._since:
+                self._seconds[reason] += now - self._since.pop(reason)
+
+    def collect(self) -> Iterable[Metric]:
+        """Yields which reasons hold now, and for how long each did."""
+        held = GaugeMetricFamily(f"{PREFIX}held", "Whether actors are held back.", labels=["reason"])
+        seconds = CounterMetricFamily(f"{PREFIX}held_seconds", "Time for which actors were held.", labels=["reason"])
+        with self._lock:
+            now = self._clock()
+            for reason, name in HOLD_REASONS.items():
+                since = self._since.get(reason)
+                held.add_metric([name], float(since is not None))
+                seconds.add_metric([name], self._seconds[reason] + (0.0 if since is None else now - since))
+        yield held
+        yield seconds
+
 
 _BEHAVIOR: Final = ("behavior",)
 

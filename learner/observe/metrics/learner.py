@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
-from prometheus_client import Counter, Gauge, GCCollector, Histogram, ProcessCollector
-from prometheus_client.registry import CollectorRegistry
+import grpc
+from prometheus_client import Counter, Gauge, GCCollector, Histogram, Metric, ProcessCollector, generate_latest
+from prometheus_client.registry import Collector, CollectorRegistry
 from rollcast.errors import Unexpected
 
-from learner.observe.metrics.behaviors import BehaviorFamilies, BehaviorMetrics
-from learner.observe.metrics.calls import ServerCallMetrics
-from learner.observe.metrics.exposition import exposition
-from learner.observe.metrics.holds import HoldClock
-from learner.observe.metrics.snapshot import MetricsSnapshot
-from learner.observe.metrics.state import StateCollector
+from learner.observe.metrics.behaviors import BehaviorFamilies, BehaviorMetrics, HoldClock
+from learner.observe.metrics.state import MetricsSnapshot, StateCollector
 from learner.observe.metrics.values import (
     ACK_SECONDS,
+    CALL_SECONDS,
     CHECKPOINT_SECONDS,
     CHUNK_BYTES,
     DECLARE_OUTCOMES,
@@ -32,6 +31,94 @@ from learner.observe.metrics.values import (
     SEND_OUTCOMES,
     WAIT_SECONDS,
 )
+
+UNARY: Final = "unary"
+SERVER_STREAM: Final = "server_stream"
+CLIENT_STREAM: Final = "client_stream"
+BIDI_STREAM: Final = "bidi_stream"
+_LABELS: Final = ("grpc_type", "grpc_service", "grpc_method")
+
+
+def code_name(code: grpc.StatusCode) -> str:
+    """Returns a code as Go writes it: ``InvalidArgument`` for INVALID_ARGUMENT."""
+    if code is grpc.StatusCode.OK:
+        return "OK"
+    if code is grpc.StatusCode.CANCELLED:
+        return "Canceled"
+    return "".join(part.capitalize() for part in code.name.split("_"))
+
+
+class CallMetrics:
+    """The series of one method.
+
+    Attributes:
+        started: calls begun.
+        received: messages from the client.
+        sent: messages to the client.
+    """
+
+    __slots__ = ("_handled", "_seconds", "received", "sent", "started")
+
+    def __init__(
+        self,
+        started: Counter,
+        received: Counter,
+        sent: Counter,
+        handled: dict[grpc.StatusCode, Counter],
+        seconds: Histogram | None,
+    ) -> None:
+        self.started = started
+        self.received = received
+        self.sent = sent
+        self._handled = handled
+        self._seconds = seconds
+
+    def handled(self, code: grpc.StatusCode, seconds: float) -> None:
+        """Counts a call that has ended; how long it took only if it was unary: a stream lasts as long as its actor."""
+        self._handled[code].inc()
+        if self._seconds is not None:
+            self._seconds.observe(seconds)
+
+
+class ServerCallMetrics:
+    """All methods of a server.
+
+    Args:
+        registry: where they are read.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._started = Counter("grpc_server_started", "Calls begun.", _LABELS, registry=registry)
+        self._received = Counter("grpc_server_msg_received", "Messages from clients.", _LABELS, registry=registry)
+        self._sent = Counter("grpc_server_msg_sent", "Messages to clients.", _LABELS, registry=registry)
+        self._handled = Counter("grpc_server_handled", "Calls ended.", (*_LABELS, "grpc_code"), registry=registry)
+        self._seconds = Histogram(
+            "grpc_server_handling_seconds", "Time to answer.", _LABELS, buckets=CALL_SECONDS, registry=registry
+        )
+        self._calls: dict[tuple[str, str], CallMetrics] = {}
+
+    def declare(self, kind: str, service: str, methods: Iterable[str]) -> None:
+        """Makes all series of methods, at zero.
+
+        Args:
+            kind: one of the constants of this module.
+            service: full name.
+            methods: short names.
+        """
+        for method in methods:
+            labels = (kind, service, method)
+            self._calls[service, method] = CallMetrics(
+                self._started.labels(*labels),
+                self._received.labels(*labels),
+                self._sent.labels(*labels),
+                {code: self._handled.labels(*labels, code_name(code)) for code in grpc.StatusCode},
+                self._seconds.labels(*labels) if kind == UNARY else None,
+            )
+
+    def of(self, path: str) -> CallMetrics | None:
+        """Returns the series of a method ``/service/method``; None for one that was not declared."""
+        service, _, method = path.removeprefix("/").partition("/")
+        return self._calls.get((service, method))
 
 
 class SessionMetrics:
@@ -196,7 +283,7 @@ class LearnerMetrics:
         self.registry.register(StateCollector(read))
 
     def exposition(self) -> bytes:
-        """Returns everything in Prometheus' text format (`learner.observe.metrics.exposition.CONTENT_TYPE`)."""
+        """Returns everything in Prometheus' text format (`learner.observe.metrics.learner.CONTENT_TYPE`)."""
         return exposition(self.registry)
 
 
@@ -221,3 +308,31 @@ def _by(registry: CollectorRegistry, name: str, text: str, label: str, values: I
 
 def _histogram(registry: CollectorRegistry, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
     return Histogram(PREFIX + name, text, buckets=buckets, registry=registry)
+
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class WithoutCreated(Collector):
+    """A registry without the series `..._created`, which the client library adds to each counter and histogram.
+
+    The library's own switch for it is one for the whole process.
+
+    Args:
+        registry: what is read.
+    """
+
+    def __init__(self, registry: Collector) -> None:
+        self._registry = registry
+
+    def collect(self) -> Iterable[Metric]:
+        """Yields the metrics."""
+        for metric in self._registry.collect():
+            created = f"{metric.name}_created"
+            metric.samples = [sample for sample in metric.samples if sample.name != created]
+            yield metric
+
+
+def exposition(registry: Collector) -> bytes:
+    """Returns all metrics in Prometheus' text format (`CONTENT_TYPE`)."""
+    return generate_latest(WithoutCreated(registry))

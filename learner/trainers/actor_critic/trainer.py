@@ -21,7 +21,7 @@ from learner.networks.fit import require_fit
 from learner.networks.policy import PolicyNetwork
 from learner.networks.value import ActorCritic, build_critic
 from learner.observe.metrics import LossNumbers
-from learner.observe.throttle import Throttle
+from learner.observe.rates import Throttle
 from learner.optimizers.adam import FlatAdam
 from learner.rewards.episodes import EpisodeRewards
 from learner.rewards.extrinsic import EXTRINSIC

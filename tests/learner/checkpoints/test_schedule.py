@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from learner.checkpoints.schedule import RecoverySchedule
+from learner.checkpoints.store import RecoverySchedule
 
 
 class Clock:

@@ -15,8 +15,7 @@ from learner.ingest.grants import GrantOffice
 from learner.ingest.intake import Intake
 from learner.ingest.queue import Pace
 from learner.ingest.session import Account, ActorCounters
-from learner.ingest.sessions import Resumption
-from learner.ingest.snapshot import restore, snapshot
+from learner.ingest.sessions import Resumption, restore, snapshot
 from learner.observe.metrics import LearnerMetrics
 from tests.learner.ingest.parts import NAME, Parts, make_chunk
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from learner.ingest.magnitude import LARGEST, find_excess
-from learner.ingest.validate import Accepted, Rejected, judge
+from learner.ingest.validate import LARGEST, Accepted, Rejected, find_excess, judge
 from tests.learner.ingest.parts import Parts, make_chunk
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rollcast.errors import BadRequest, TooManySessions
 
-from learner.ingest.places import MAX_NAMES, FixedPlaces, Places
+from learner.ingest.sessions import MAX_NAMES, FixedPlaces, Places
 
 
 def test_a_name_gets_its_place_again_unless_it_is_taken() -> None:

@@ -8,8 +8,7 @@ from rollcast.errors import BadRequest, SessionExpired, SessionFenced, TooManySe
 from learner.ingest.credit import step_allowance
 from learner.ingest.ended import MAX_RECORDS
 from learner.ingest.grants import GrantOffice
-from learner.ingest.sessions import MIN_RETURN_SECONDS, Opening, Resumption
-from learner.ingest.snapshot import restore, snapshot
+from learner.ingest.sessions import MIN_RETURN_SECONDS, Opening, Resumption, restore, snapshot
 from tests.learner.ingest.parts import NAME, Parts, make_options, report
 
 

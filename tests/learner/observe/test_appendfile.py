@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from learner.observe.appendfile import AppendFile
+from learner.observe.jsonfile import AppendFile
 from tests.learner.observe.disk import no_larger_than
 
 

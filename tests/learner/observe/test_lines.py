@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 from structlog.testing import capture_logs
 
+from learner.observe.display import LineSurface
 from learner.observe.jsonfile import as_json
-from learner.observe.lines import LineSurface
 from learner.observe.view import BehaviorView, RunState
 from tests.learner.observe.views import behavior, run_view
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from learner.observe.logfile import LOG_FILE, MAX_OLD_FILES, LogFile
+from learner.observe.logs import LOG_FILE, MAX_OLD_FILES, LogFile
 from tests.learner.observe.disk import no_larger_than
 
 
@@ -70,7 +70,7 @@ import logging, sys
 from pathlib import Path
 import structlog
 from learner.observe import logs
-from learner.observe.logfile import LogFile
+from learner.observe.logs import LogFile
 file = LogFile()
 logs.configure({log_format!r}, "info", file=file)
 log = structlog.get_logger("x")

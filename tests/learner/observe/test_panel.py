@@ -5,8 +5,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from learner.observe.panel import MAX_PANEL_CHARS, PanelPicture
-from learner.observe.sparkline import BARS
+from learner.observe.panel import BARS, MAX_PANEL_CHARS, PanelPicture
 from learner.observe.view import BehaviorView, LessonView, RunState, RunView, Verdict
 from tests.learner.observe.views import behavior, run_view
 

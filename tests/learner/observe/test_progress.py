@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from learner.observe.progress import (
+from learner.observe.summary import (
     PROGRESS_FILE,
     best_returns,
     finite,

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from learner.observe.sparkline import BARS, History, sparkline
+from learner.observe.panel import BARS, History, sparkline
 
 
 def test_bars_span_the_range() -> None:

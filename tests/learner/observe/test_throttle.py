@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from learner.observe.throttle import MAX_KEYS, Throttle
+from learner.observe.rates import MAX_KEYS, Throttle
 
 
 def test_one_event_of_a_kind_passes_in_each_interval() -> None:

@@ -29,8 +29,7 @@ from rollcast.v1 import (
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.ledger import Ledger
 from learner.ingest.queue import Pace
-from learner.ingest.sessions import SessionTable
-from learner.ingest.snapshot import restore
+from learner.ingest.sessions import SessionTable, restore
 from learner.observe.metrics import LearnerMetrics
 from learner.observe.view import RunState, RunView
 from learner.publish.store import PolicyStore

@@ -8,7 +8,7 @@ from typing import Any
 from rollcast.v1 import session_pb2
 
 from learner.ingest.credit import step_allowance
-from learner.ingest.snapshot import snapshot
+from learner.ingest.sessions import snapshot
 from tests.learner.service.harness import Actor, Learner, async_test, failure, running
 from tests.learner.service.samples import NAME, make_chunk, make_options, make_spec
 

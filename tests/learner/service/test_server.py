@@ -178,6 +178,6 @@ async def test_unknown_fields_are_ignored() -> None:
 
 def test_the_service_imports_no_torch() -> None:
     """Importing the whole service, in a process of its own, does not bring in torch."""
-    code = "import sys, learner.service.server, learner.ingest.snapshot; print('torch' in sys.modules)"
+    code = "import sys, learner.service.server, learner.ingest.sessions; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "False"

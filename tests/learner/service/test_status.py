@@ -11,9 +11,9 @@ from rollcast.limits import MAX_STEPS
 from rollcast.v1 import control_pb2, session_pb2
 
 from learner.ingest.session import MAX_REPORTED
-from learner.ingest.snapshot import snapshot
+from learner.ingest.sessions import snapshot
 from learner.observe.view import BehaviorView, RunState, RunView
-from learner.service.status import MAX_BYTES, status_response
+from learner.service.control_calls import MAX_BYTES, status_response
 from tests.learner.ingest.parts import Parts, open_default, report
 from tests.learner.service.harness import Actor, Hooks, async_test, eventually, failure, operator, running
 from tests.learner.service.samples import NAME, make_chunk, make_options

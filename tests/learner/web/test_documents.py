@@ -7,8 +7,9 @@ import math
 
 from learner.observe.history import History
 from learner.observe.view import ActorBooksView, ActorView, BehaviorView, LedgerNumbers, RunState, RunView, Verdict
-from learner.web.documents import history_document, status_document, to_json
+from learner.web.guard import to_json
 from learner.web.hooks import StatusView
+from learner.web.routes import history_document, status_document
 
 BOOKS = LedgerNumbers(
     received=10, trained=4, dropped={"stale": 1}, duplicate=2, queued=3, lost={"restart": 2}, unknown=1

@@ -10,7 +10,7 @@ from importlib import resources
 import pytest
 
 from learner.observe.history import COLUMNS
-from learner.web.page import content_policy, load_page
+from learner.web.routes import content_policy, load_page
 
 TEXT = load_page().body.decode()
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from learner.web.shared import FRESH_SECONDS, SharedAnswer
+from learner.web.routes import FRESH_SECONDS, SharedAnswer
 
 
 class Clock:

@@ -25,9 +25,8 @@ from learner.observe.metrics import (
     MetricsSnapshot,
     Spread,
 )
-from learner.observe.metrics.calls import BIDI_STREAM, UNARY, code_name
-from learner.observe.metrics.exposition import CONTENT_TYPE
-from learner.observe.metrics.holds import HoldClock
+from learner.observe.metrics.behaviors import HoldClock
+from learner.observe.metrics.learner import BIDI_STREAM, CONTENT_TYPE, UNARY, code_name
 from learner.observe.metrics.values import DROP_REASONS, EPISODE_RETURN, LOSE_EVENTS, REJECT_REASONS
 from learner.observe.view import LedgerNumbers, RunState
 from learner.trainers import intake, on_policy, sieve

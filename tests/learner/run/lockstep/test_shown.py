@@ -12,7 +12,7 @@ from learner.commands.status_text import render_status
 from learner.observe.metrics import LearnerMetrics, MetricsSnapshot
 from learner.observe.summary import Summary, write_summary
 from learner.observe.view import LockstepView, RunState, RunView
-from learner.service.status import status_response
+from learner.service.control_calls import status_response
 from tests.learner.observe.test_panel import draw
 from tests.learner.observe.views import behavior, run_view
 

@@ -16,7 +16,7 @@ from learner.buffers.batches import Source
 from learner.buffers.buffer import Plan
 from learner.buffers.sequences import SequenceMinibatches, SequenceTable
 from learner.common.exits import UserError
-from learner.ingest.magnitude import LARGEST
+from learner.ingest.validate import LARGEST
 from learner.networks.body import Body
 from learner.networks.heads import ValueHead
 from learner.networks.value import ActorCritic, Sequences

@@ -20,8 +20,7 @@ from actor_client.heartbeat import Heartbeat
 from actor_client.platform import stop_signals
 from actor_client.policy.actions import PolicyUnusable
 from actor_client.policy.runner import Policy
-from actor_client.rollout.loop import LoopLimits, RolloutLoop
-from actor_client.rollout.stats import RolloutStats
+from actor_client.rollout.vector.loop import LoopLimits, RolloutLoop, RolloutStats
 from actor_client.serving import served_metrics
 from actor_client.settings.gym import GymSettings
 

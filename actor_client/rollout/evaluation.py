@@ -1,6 +1,6 @@
-"""Evaluation on the actor: which episodes count, and their records on the way to the learner.
+"""Evaluation on the actor: which episodes count, and how their records reach the learner.
 
-Only the records travel: no step of an evaluation is recorded, so it is in nobody's books and needs no credit.
+Only the records are sent. No step of an evaluation is recorded, so it is in no books and needs no credit.
 """
 
 import time
@@ -13,15 +13,15 @@ from rollcast.specs import BehaviorSpec
 from actor_client.notices import Notices
 from actor_client.policy.actions import ActingPolicy
 from actor_client.policy.noise import Noise
+from actor_client.rollout.assignment import Task
 from actor_client.rollout.chunks import ChunkBuilder
-from actor_client.rollout.duty import Duty
+from actor_client.rollout.episodes import EpisodeRecord, EpisodeRecords
 from actor_client.rollout.link import BehaviorLink
-from actor_client.rollout.records import EpisodeRecord, PlayedEpisodes
 
 WAIT_SECONDS: Final = 0.5
-"""Records wait no longer for company."""
+"""Longest time that records wait for others before they are sent."""
 MOST_WAITING: Final = 256
-"""Nor do more of them."""
+"""Send at once when this many records wait."""
 OTHER_STREAM: Final = 2**32
 """Added to numbers that seeds are made of: an evaluation has random numbers of its own, the same in each."""
 
@@ -121,32 +121,32 @@ class EpisodeSender:
             row_bytes=1,
             masked=False,
         )
-        records = PlayedEpisodes(episodes, self._assignment, self._spec.grouped)
+        records = EpisodeRecords(episodes, self._spec.grouped, self._assignment)
         for chunk in builder.build_episodes(records, generation=generation):
             link.books.seal(0)
             link.send(chunk)
 
 
-class Examinee:
+class EvaluatedPolicy:
     """The policy that an evaluation is of: one from its first episode to its last.
 
     Args:
-        duty: What is asked for.
+        task: What is asked for.
         link: Where a pinned version comes from.
 
     Attributes:
         policy: What acts; None before it was chosen. Without a limit of episodes it follows the newest one.
     """
 
-    __slots__ = ("_duty", "_link", "policy")
+    __slots__ = ("_link", "_task", "policy")
 
-    def __init__(self, duty: Duty, link: BehaviorLink) -> None:
-        self._duty = duty
+    def __init__(self, task: Task, link: BehaviorLink) -> None:
+        self._task = task
         self._link = link
         self.policy: ActingPolicy | None = None
 
     def is_outdated(self, newest: ActingPolicy | None) -> bool:
-        """Whether the learner was started anew since the policy was chosen; it is then given up."""
+        """Whether the learner was restarted since the policy was chosen; it is then given up."""
         if newest is None or self.policy is None or self.policy.generation == newest.generation:
             return False
         self.policy = None
@@ -154,18 +154,18 @@ class Examinee:
 
     def choose(self, newest: ActingPolicy | None) -> bool:
         """Chooses what acts, as far as it must be chosen; returns whether another one acts now."""
-        duty, before = self._duty, self.policy
-        if newest is None or (before is not None and (duty.episodes or before.version == newest.version)):
+        task, before = self._task, self.policy
+        if newest is None or (before is not None and (task.episodes or before.version == newest.version)):
             return False
-        chosen = self._link.pinned(duty.generation, duty.version) if duty.version else newest
+        chosen = self._link.pinned(task.generation, task.version) if task.version else newest
         if chosen is None:
             return False
-        self.policy = chosen.greedy() if duty.deterministic else chosen
+        self.policy = chosen.greedy() if task.deterministic else chosen
         return self.policy is not before
 
 
 class UnusableEpisodes:
-    """Says now and then that the return of an episode is no number, so that another one is played in its place."""
+    """Warns at most once per interval that the return of an episode is not finite; another one is played for it."""
 
     def __init__(self) -> None:
         self._notices = Notices()

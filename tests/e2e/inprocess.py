@@ -12,7 +12,7 @@ from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from actor_client.connection.link import LearnerLink
 from actor_client.envs.base import EnvBatch, FloatArray, IntArray, MaskArray, Observations, StepResult
 from actor_client.policy.runner import Policy
-from actor_client.rollout.loop import LoopLimits, RolloutLoop
+from actor_client.rollout.vector.loop import LoopLimits, RolloutLoop
 from tests.e2e.processes import SECONDS
 
 LENGTH = 10

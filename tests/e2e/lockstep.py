@@ -19,7 +19,7 @@ from actor_client.connection.link import LearnerLink
 from actor_client.envs.base import EnvBatch
 from actor_client.envs.factory import make_env_batch
 from actor_client.policy.runner import Policy
-from actor_client.rollout.loop import RolloutLoop
+from actor_client.rollout.vector.loop import RolloutLoop
 from learner.app import serve
 from learner.commands.operator import Operator
 from learner.observe.address import BoundAddresses, read_addresses

@@ -6,8 +6,8 @@ from typing import Final
 
 from rollcast.enums import GroupEnd, SegmentEnd
 
-from actor_client.rollout.agents.closed import ClosedSegment
-from actor_client.rollout.records import EpisodeRecord
+from actor_client.rollout.agents.rows import ClosedSegment
+from actor_client.rollout.episodes import EpisodeRecord
 
 _ID_BITS: Final = 32
 _ID_MASK: Final = 2**32 - 1

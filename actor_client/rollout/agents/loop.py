@@ -15,7 +15,7 @@ from actor_client.policy.actions import ActingPolicy, MaskArray, PolicyUnusable
 from actor_client.policy.noise import Noise
 from actor_client.rollout.agents.interface import AgentRequest, AskingAgents, Exchange, Observer, Simulator
 from actor_client.rollout.agents.runner import BehaviorRunner
-from actor_client.rollout.duty import Duties
+from actor_client.rollout.assignment import TaskReader
 from actor_client.rollout.evaluation import evaluation_noise
 from actor_client.rollout.link import AgentLink
 
@@ -62,7 +62,7 @@ class AgentLoop:
         self._clock = clock
         self._runners: dict[tuple[str, int], BehaviorRunner] = {}
         self._noises: dict[tuple[str, bool], Noise] = {}
-        self._duties = Duties()
+        self._tasks = TaskReader()
 
     def __iter__(self) -> Iterator[BehaviorRunner]:
         return iter(self._runners.values())
@@ -89,7 +89,7 @@ class AgentLoop:
             spec,
             team,
             agents,
-            duty=self._duties.of(self.assignment, spec.name, team),
+            task=self._tasks.of(self.assignment, spec.name, team),
             stale=[simulator.worker for simulator in self._simulators if simulator.reset_due],
             observer=None if self._observe is None else self._observe(spec, team),
             clock=self._clock,
@@ -137,9 +137,9 @@ class AgentLoop:
         """Does between two steps what the connection asks for."""
         for runner in self:
             runner.follow()
-        examined = [runner for runner in self if runner.duty.evaluates]
-        is_done = bool(examined) and all(runner.is_done for runner in examined)
-        for runner in examined:  # until all of them are done each acts, for the sake of the others
+        evaluating = [runner for runner in self if runner.task.evaluates]
+        is_done = bool(evaluating) and all(runner.is_done for runner in evaluating)
+        for runner in evaluating:  # until all of them are done each acts, for the sake of the others
             runner.rests = is_done
 
     def assign(self, assignment: policy_pb2.Assignment) -> None:
@@ -147,17 +147,17 @@ class AgentLoop:
         self.assignment = assignment
         self._noises = {key: noise for key, noise in self._noises.items() if not key[1]}
         changed = [
-            (runner, duty)
+            (runner, task)
             for (name, team), runner in self._runners.items()
-            if (duty := self._duties.of(assignment, name, team)) != runner.duty
+            if (task := self._tasks.of(assignment, name, team)) != runner.task
         ]
-        is_reset = any(runner.duty.evaluates or duty.evaluates for runner, duty in changed)
+        is_reset = any(runner.task.evaluates or task.evaluates for runner, task in changed)
         running = [simulator for simulator in self._simulators if simulator.is_running]
         for simulator in running:
             simulator.reset_due |= is_reset
-        for runner, duty in changed:
-            _log.info("assignment", behavior=runner.spec.name, team=runner.team, **duty.words())
-            runner.assign(duty, stale=[simulator.worker for simulator in running])
+        for runner, task in changed:
+            _log.info("assignment", behavior=runner.spec.name, team=runner.team, **task.words())
+            runner.assign(task, stale=[simulator.worker for simulator in running])
         if is_reset:
             self._finish_all(request.exchange for runner in self for request in runner.waiting)
 
@@ -236,13 +236,13 @@ class AgentLoop:
 
     def _noise(self, runner: BehaviorRunner) -> Noise:
         """Returns the random numbers of a behavior, all its teams together."""
-        key = runner.spec.name, runner.duty.evaluates
+        key = runner.spec.name, runner.task.evaluates
         noise = self._noises.get(key)
         if noise is None:
             link, action, agents = self._link, runner.spec.action, runner.agents_waiting
             noise = self._noises[key] = (
                 evaluation_noise(link.run_seed, link.actor_index, runner.spec, agents)
-                if runner.duty.evaluates
+                if runner.task.evaluates
                 else Noise(
                     link.run_seed,
                     link.actor_index,

@@ -17,7 +17,7 @@ from actor_client.policy.memory import NO_MEMORY, MemoryForm
 from actor_client.rollout.agents.agent import Agent
 from actor_client.rollout.agents.interface import AskingAgents, EndedAgents
 from actor_client.rollout.agents.outbox import Outbox
-from actor_client.rollout.agents.pool import RowPool
+from actor_client.rollout.agents.rows import RowPool
 from actor_client.rollout.agents.segmenter import Segmenter
 from actor_client.rollout.link import BehaviorLink
 

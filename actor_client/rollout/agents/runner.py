@@ -9,11 +9,11 @@ from rollcast.enums import StatAggregation
 from rollcast.specs import BehaviorSpec
 
 from actor_client.policy.actions import ActingPolicy, Actions, FloatArray, PolicyUnusable
-from actor_client.rollout.agents.examiner import AgentExaminer
+from actor_client.rollout.agents.evaluation import AgentEvaluationRound
 from actor_client.rollout.agents.interface import AgentRequest, Observer
 from actor_client.rollout.agents.memories import AgentMemories
 from actor_client.rollout.agents.recorder import AgentRecorder
-from actor_client.rollout.duty import Duty
+from actor_client.rollout.assignment import Task
 from actor_client.rollout.link import AgentLink, BehaviorLink
 
 StatRecord = tuple[str, float, StatAggregation]
@@ -38,7 +38,7 @@ class BehaviorRunner:
         spec: What agents see and do.
         team: Their team.
         agents: How many there are by now.
-        duty: What is asked for.
+        task: What is asked for.
         stale: Simulators that are not reset for it yet.
         observer: Follows the agents; None for none.
         clock: Monotonic seconds.
@@ -49,7 +49,7 @@ class BehaviorRunner:
         waiting: Who asks and has no actions.
         policy: What acts; None before there is one.
         unrecorded: Whether there is something to record.
-        duty: What is asked for.
+        task: What is asked for.
         rests: An evaluation is over, for all: nobody is answered until there is another assignment.
     """
 
@@ -60,17 +60,17 @@ class BehaviorRunner:
         team: int,
         agents: int,
         *,
-        duty: Duty | None = None,
+        task: Task | None = None,
         stale: Collection[int] = (),
         observer: Observer | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.duty = duty or Duty()
+        self.task = task or Task()
         self.rests = False
         self._stale = tuple(stale)
         self._observer = observer
         self._newest: ActingPolicy | None = None
-        self._examiner: AgentExaminer | None = None
+        self._evaluation: AgentEvaluationRound | None = None
         self.spec = spec
         self.team = team
         self.waiting: list[AgentRequest] = []
@@ -101,40 +101,42 @@ class BehaviorRunner:
     def is_done(self) -> bool:
         """Whether it has played all episodes of its evaluation, those included that ended just now."""
         self.record()
-        return self._examiner is not None and self._examiner.is_done
+        return self._evaluation is not None and self._evaluation.is_done
 
-    def assign(self, duty: Duty, *, stale: Collection[int]) -> None:
-        """Begins another duty. What was recorded is sent.
+    def assign(self, task: Task, *, stale: Collection[int]) -> None:
+        """Begins another task. What was recorded is sent.
 
         Args:
-            duty: What is asked for.
+            task: What is asked for.
             stale: Simulators that will be reset if an evaluation begins or ends.
         """
         self.record()
         if (active := self._active) is not None:
             active.cut()
-        self.duty, self._stale, self.rests = duty, tuple(stale), False
-        self._examine()
+        self.task, self._stale, self.rests = task, tuple(stale), False
+        self._begin_evaluation()
 
     @property
-    def _active(self) -> AgentExaminer | AgentRecorder | None:
+    def _active(self) -> AgentEvaluationRound | AgentRecorder | None:
         """Who hears of agents."""
-        return self._recorder if self._examiner is None else self._examiner
+        return self._recorder if self._evaluation is None else self._evaluation
 
-    def _examine(self) -> None:
+    def _begin_evaluation(self) -> None:
         """Begins an evaluation if one is asked for, or ends it."""
-        self._examiner = None
-        if self.duty.evaluates and self._port is not None:
-            self._examiner = AgentExaminer(self.duty, self.spec, self._port, stale=self._stale, clock=self._clock)
+        self._evaluation = None
+        if self.task.evaluates and self._port is not None:
+            self._evaluation = AgentEvaluationRound(
+                self.task, self.spec, self._port, stale=self._stale, clock=self._clock
+            )
         self._choose()
 
     def _choose(self) -> None:
         """Chooses what acts."""
-        if self._examiner is not None:
-            self._examiner.choose(self._newest)
-            self.policy = self._examiner.policy
+        if self._evaluation is not None:
+            self._evaluation.choose(self._newest)
+            self.policy = self._evaluation.policy
         elif self._newest is not None:
-            self.policy = self._newest.greedy() if self.duty.deterministic else self._newest
+            self.policy = self._newest.greedy() if self.task.deterministic else self._newest
 
     def add(self, request: AgentRequest) -> None:
         """Takes what one message says of this behavior id."""
@@ -165,7 +167,7 @@ class BehaviorRunner:
             self.record()  # whoever waits will be answered by the new one: its rows end with what is seen now
             recorder.swap(policy.generation, policy.version, policy.memory)
             self._newest = policy
-        if policy is not None or self._examiner is not None:
+        if policy is not None or self._evaluation is not None:
             self._choose()
 
     def _begin(self) -> BehaviorLink | None:
@@ -173,7 +175,7 @@ class BehaviorRunner:
         port = self._port = self._declaration.port
         if port is not None:
             self._recorder = AgentRecorder(self.spec, port, clock=self._clock)
-            self._examine()
+            self._begin_evaluation()
         return port
 
     @property
@@ -189,9 +191,9 @@ class BehaviorRunner:
         Args:
             in_flight: Agents of all teams of the behavior that were answered: credit is for all of them.
         """
-        if self.policy is None or self._port is None or self._recorder is None or self.duty.idles:
+        if self.policy is None or self._port is None or self._recorder is None or self.task.idles:
             return False
-        if self._examiner is not None:
+        if self._evaluation is not None:
             return not self.rests and self._port.may_act(self.policy)
         return self._port.may_step(self.agents_waiting + in_flight)
 
@@ -204,7 +206,7 @@ class BehaviorRunner:
         Raises:
             PolicyUnusable: In an evaluation, which is of that policy.
         """
-        if self._examiner is not None or self._port is None or self._recorder is None:
+        if self._evaluation is not None or self._port is None or self._recorder is None:
             raise why
         self.record()
         self.policy = None

@@ -136,7 +136,7 @@ def test_a_module_in_the_working_directory_is_found(tmp_path: Path) -> None:
     )
     code = (
         "import sys; sys.path.remove('') if '' in sys.path else None\n"
-        "import actor_client.envs.factory as f, actor_client.rollout.loop, actor_client.policy.runner\n"
+        "import actor_client.envs.factory as f, actor_client.rollout.vector.loop, actor_client.policy.runner\n"
         "assert 'gymnasium' not in sys.modules\n"
         "print(f.make_env_batch('mine:make', num_envs=2, env_kwargs={'size': 1}).num_envs)\n"
         "assert 'torch' not in sys.modules\n"

@@ -10,11 +10,10 @@ from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from rollcast.trajectories import encode_chunk
 
 from actor_client.policy.actions import Actions
-from actor_client.rollout.chunks import ChunkBuilder
-from actor_client.rollout.episodes import join_episodes
-from actor_client.rollout.log import RowLog
-from actor_client.rollout.running import EndedEpisodes, Running
-from actor_client.rollout.segments import join_segments, split
+from actor_client.rollout.chunks import ChunkBuilder, split
+from actor_client.rollout.vector.episodes import join_episodes
+from actor_client.rollout.vector.rows import RowLog
+from actor_client.rollout.vector.segments import EndedEpisodes, Running, join_segments
 from tests.actor_client.rollout.harness import limits
 
 NAME = "n" * 60

@@ -1,97 +1,68 @@
-"""Records of episodes whose return cannot be sent."""
-
-from __future__ import annotations
-
-from dataclasses import dataclass, field
+"""Records of finished episodes: one kind, whoever played, and the columns that training and evaluations make of it."""
 
 import numpy as np
 import pytest
-from gymnasium import spaces
-from rollcast.chunks import Chunk
-from rollcast.trajectories import decode_chunk, encode_chunk, find_data_fault
-from structlog.testing import capture_logs
+from rollcast.enums import Purpose, SegmentEnd
 
-from actor_client.envs.scalar import ScalarBatch
-from actor_client.rollout.loop import LoopLimits, RolloutLoop
-from tests.actor_client.envs import toys
-from tests.actor_client.rollout.harness import KeepingLink, KeepingSession, RulePolicy
+from actor_client.rollout.episodes import EpisodeRecord, EpisodeRecords
 
-NAN, INF = float("nan"), float("inf")
-
-
-@dataclass
-class JudgingLink(KeepingLink):
-    """Keeps what a learner takes, and why it refuses the rest."""
-
-    refused: list[str] = field(default_factory=list)
-
-    def send(self, chunk: Chunk) -> None:
-        """Judges as a learner does."""
-        chunk.sequence = 1
-        fault = find_data_fault(decode_chunk(encode_chunk(chunk), self.spec, max_bytes=1 << 26), self.spec)
-        if fault is None:
-            super().send(chunk)
-        else:
-            self.refused.append(fault[1])
+RECORD = EpisodeRecord(
+    agent=2**33 + 5,
+    env=2,
+    episode=9,
+    total=4.5,
+    group_total=0.0,
+    length=3,
+    end=SegmentEnd.TRUNCATED,
+    last_reward=0.5,
+    last_group_reward=0.0,
+    first_version=6,
+    last_version=7,
+    settings_revision=1,
+)
+BEYOND = 1e39
 
 
-def played(*episodes: list[float]) -> tuple[JudgingLink, RolloutLoop]:
-    """Plays episodes of equal length with these rewards, in chunks of three rows."""
-    rewards = [reward for episode in episodes for reward in episode]
-    batch = ScalarBatch([toys.Rewarding(*rewards, length=len(episodes[0]))], "Toy")
-    link = JudgingLink(batch.spec, time_horizon=3)
-    link.limits = link.limits.__class__(1, 1 << 22, 1e9, 0)
-    link.policies.append(RulePolicy(batch.spec))
-    limits = LoopLimits(max_steps=len(rewards))
-    return link, RolloutLoop(lambda: batch, batch, KeepingSession(), link, limits=limits)
+def test_an_evaluation_tells_more_of_the_same_record() -> None:
+    """What training sends stands in an evaluation too; seed, assignment, purpose and the environment's numbers join it."""
+    other = RECORD._replace(episode=10, seed=2**40, infos={"wins": 1.0})
+    trained = EpisodeRecords([RECORD, other], grouped=False)
+    played = EpisodeRecords([RECORD, other], assignment=12, grouped=False)
+    columns, more = trained.columns(), played.columns()
+    for name, values in columns.items():
+        assert values.dtype == more[name].dtype
+        assert values.tolist() == more[name].tolist()
+    assert columns["episode/agent"].tolist() == [2**33 + 5] * 2
+    assert {name: more[name].tolist() for name in more.keys() - columns.keys() - {"info/wins"}} == {
+        "episode/seed": [0, 2**40],
+        "episode/assignment": [12, 12],
+        "episode/purpose": [Purpose.EVALUATE] * 2,
+    }
+    assert np.array_equal(more["info/wins"], np.array([np.nan, 1.0], np.float32), equal_nan=True)
+    assert trained.info_names == []
+    assert played.info_names == ["wins"]
 
 
-@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # inf - inf; see app.run_gym
-@pytest.mark.parametrize("bad", [[NAN, 1.0], [INF, 1.0], [INF, -INF]])
-def test_one_bad_reward_costs_one_chunk(bad: list[float]) -> None:
-    """The chunk of its row is refused; the one that the episode ends with is not, and only its record is missing."""
-    link, loop = played([1.0, *bad, 1.0, 1.0, 1.0], [2.0] * 6)
-    with capture_logs() as logs:
-        stats = loop.run()
-
-    assert len(link.refused) == 1
-    assert "column reward, row 1" in link.refused[0]
-    assert sum(chunk.rows for chunk in link.chunks) == 9
-    returns = [chunk.columns["episode/return"].tolist() for chunk in link.chunks if chunk.episodes]
-    assert returns == [[12.0]]
-    assert (stats.episodes, stats.unusable_episodes) == (2, 1)
-    assert [(log["event"], log["unusable_episodes"]) for log in logs] == [("episode_not_finite", 1)]
+def test_a_row_is_as_long_as_it_says() -> None:
+    """What a chunk's room is reckoned with is what a row of all columns takes, the environment's numbers apart."""
+    for table in (EpisodeRecords([RECORD], grouped=True), EpisodeRecords([RECORD], assignment=1, grouped=True)):
+        assert table.column_bytes == sum(values.nbytes for values in table.columns().values())
 
 
-def test_a_return_beyond_float32_costs_no_rows() -> None:
-    """Each reward is a number in float32, and their sum is not: the rows are sent, the record is not; no warning."""
-    link, loop = played([3e38] * 6, [-3e38] * 6, [1.0] * 6)
-    stats = loop.run()
-
-    assert not link.refused
-    assert sum(chunk.rows for chunk in link.chunks) == 18
-    assert [chunk.columns["episode/return"].tolist() for chunk in link.chunks if chunk.episodes] == [[6.0]]
-    assert stats.unusable_episodes == 2
+@pytest.mark.parametrize("record", [RECORD._replace(group_total=1.0), RECORD._replace(last_group_reward=-1.0)])
+def test_columns_of_groups_stand_where_groups_are(record: EpisodeRecord) -> None:
+    """They are left out of a behavior without groups, unless there is something in them after all."""
+    names = {"episode/group_return", "episode/last_group_reward"}
+    assert not names & EpisodeRecords([RECORD], grouped=False).columns().keys()
+    assert names <= EpisodeRecords([RECORD], grouped=True).columns().keys()
+    assert names <= EpisodeRecords([record], grouped=False).columns().keys()
 
 
-def test_such_episodes_are_told_once_per_interval() -> None:
-    """However many there are; the total is counted."""
-    _, loop = played(*[[3e38] * 2] * 50)
-    with capture_logs() as logs:
-        assert loop.run().unusable_episodes == 50
-    assert [log["event"] for log in logs] == ["episode_not_finite"]
-
-
-def test_infos_may_be_beyond_float32() -> None:
-    """They are only shown; numpy's remark on the conversion is not."""
-
-    class Telling(toys.Toy):
-        def step(self, action: object) -> tuple[object, float, bool, bool, dict[str, float]]:
-            observation, _, terminated, truncated, _ = super().step(action)
-            return observation, 1.0, terminated, truncated, {"score": 1e300}
-
-    batch = ScalarBatch([Telling(spaces.Box(-1.0, 1.0, (2,), np.float32), length=2)], "Toy")
-    link = JudgingLink(batch.spec)
-    link.policies.append(RulePolicy(batch.spec))
-    RolloutLoop(lambda: batch, batch, KeepingSession(), link, limits=LoopLimits(max_steps=2)).run()
-    assert np.isinf(link.chunks[0].columns["info/score"]).all()
+def test_a_return_that_no_column_can_hold_is_known() -> None:
+    """Beyond float32, infinite and NaN are not finite; the largest float32 is."""
+    assert RECORD.is_finite
+    assert RECORD._replace(total=float(np.finfo(np.float32).max)).is_finite
+    for value in (BEYOND, -BEYOND, float("inf"), float("nan")):
+        assert not RECORD._replace(total=value).is_finite
+        assert not RECORD._replace(group_total=value).is_finite
+        assert not RECORD._replace(last_reward=value).is_finite

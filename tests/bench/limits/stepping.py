@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium
 
 from actor_client.envs.factory import make_env_batch
-from actor_client.rollout.loop import RolloutLoop
+from actor_client.rollout.vector.loop import RolloutLoop
 from tests.bench.limits.acting import GAINS, balancing_policy
 from tests.bench.limits.nulllink import NullLink
 

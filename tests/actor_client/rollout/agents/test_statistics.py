@@ -6,7 +6,7 @@ import numpy as np
 import structlog
 from rollcast.enums import StatAggregation
 
-from actor_client.rollout.agents.statistics import MAX_WAITING_RECORDS
+from actor_client.rollout.agents.outbox import MAX_WAITING_RECORDS
 from tests.actor_client.rollout.agents.driver import SPEC, Driver
 from tests.actor_client.rollout.harness import KeepingLink, limits
 

@@ -11,17 +11,17 @@ from actor_client.envs.base import MaskArray, Observations, StepResult
 from actor_client.policy.actions import ActingPolicy, Actions, FloatArray
 from actor_client.policy.memory import began
 from actor_client.policy.noise import Noise
-from actor_client.rollout.duty import Duty
-from actor_client.rollout.evaluation import EpisodeSender, Examinee, Quota, UnusableEpisodes
+from actor_client.rollout.assignment import Task
+from actor_client.rollout.episodes import EpisodeRecord
+from actor_client.rollout.evaluation import EpisodeSender, EvaluatedPolicy, Quota, UnusableEpisodes
 from actor_client.rollout.link import BehaviorLink
-from actor_client.rollout.records import EpisodeRecord
 
 
-class BatchExaminer:
+class VectorEvaluationRound:
     """Plays one evaluation in E environments, with one policy from its first episode to its last.
 
     Args:
-        duty: What is asked for.
+        task: What is asked for.
         spec: Of the behavior.
         link: Where records go.
         agents: E.
@@ -29,12 +29,12 @@ class BatchExaminer:
         clock: Monotonic seconds.
 
     Attributes:
-        duty: The same.
+        task: The same.
     """
 
     def __init__(
         self,
-        duty: Duty,
+        task: Task,
         spec: BehaviorSpec,
         link: BehaviorLink,
         agents: int,
@@ -42,13 +42,13 @@ class BatchExaminer:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.duty = duty
-        self._examinee = Examinee(duty, link)
+        self.task = task
+        self._evaluated = EvaluatedPolicy(task, link)
         self._link = link
         self._noise = noise
         self._agents = agents
-        self._quota = Quota(duty.episodes)
-        self._sender = EpisodeSender(spec, link, duty.assignment, clock)
+        self._quota = Quota(task.episodes)
+        self._sender = EpisodeSender(spec, link, task.assignment, clock)
         self._unusable = UnusableEpisodes()
         self._counts = np.zeros(agents, np.bool_)
         self._returns = np.zeros(agents, np.float64)
@@ -61,7 +61,7 @@ class BatchExaminer:
     @property
     def policy(self) -> ActingPolicy | None:
         """What acts; None before it was chosen."""
-        return self._examinee.policy
+        return self._evaluated.policy
 
     @property
     def is_done(self) -> bool:
@@ -101,12 +101,12 @@ class BatchExaminer:
 
     def _choose(self, newest: ActingPolicy | None) -> None:
         """Chooses what acts; another start of the learner begins the evaluation anew, with episodes to come."""
-        if self._examinee.is_outdated(newest):
+        if self._evaluated.is_outdated(newest):
             self._counts[:] = False
             self._memory = None
             self._sender.forget()
-            self._quota = Quota(self.duty.episodes)
-        if self._examinee.choose(newest) and self.policy is not None:
+            self._quota = Quota(self.task.episodes)
+        if self._evaluated.choose(newest) and self.policy is not None:
             self._first_versions[self._lengths == 0] = self.policy.version
 
     def record(self, result: StepResult) -> None:

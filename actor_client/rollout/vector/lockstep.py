@@ -8,7 +8,7 @@ from actor_client.policy.actions import ActingPolicy
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class LockstepRound:
     """What the learner asks of a behavior id.
 
     Attributes:
@@ -26,7 +26,7 @@ class Round:
     resets: bool
 
 
-class Lockstep:
+class LockstepRounds:
     """Which round is played, and how far it is. Off until an assignment asks for a quota; then nothing is free.
 
     Args:
@@ -38,7 +38,7 @@ class Lockstep:
         self._behavior = behavior
         self._team = team
         self._assignment: policy_pb2.Assignment | None = None
-        self._asked: Round | None = None
+        self._asked: LockstepRound | None = None
         self._is_playing = False
         self._taken_steps = 0
 
@@ -65,7 +65,7 @@ class Lockstep:
         self._is_playing = False
         self._asked = None if assignment is None else self._read(assignment)
 
-    def begin(self, policy: ActingPolicy) -> Round | None:
+    def begin(self, policy: ActingPolicy) -> LockstepRound | None:
         """Begins the round that waits for this policy, and returns it; None if there is none.
 
         Args:
@@ -87,10 +87,12 @@ class Lockstep:
             return 0
         number = self._asked.number
         self._is_playing = False
-        self._asked = Round(0, self._asked.quota_steps, self._asked.version, self._asked.checkpoint, resets=False)
+        self._asked = LockstepRound(
+            0, self._asked.quota_steps, self._asked.version, self._asked.checkpoint, resets=False
+        )
         return number
 
-    def _read(self, assignment: policy_pb2.Assignment) -> Round | None:
+    def _read(self, assignment: policy_pb2.Assignment) -> LockstepRound | None:
         if not assignment.lockstep_quota_steps:
             return None
         versions = [
@@ -98,7 +100,7 @@ class Lockstep:
             for part in assignment.behaviors
             if (part.behavior, part.team) == (self._behavior, self._team)
         ]
-        return Round(
+        return LockstepRound(
             number=assignment.lockstep_round if versions else 0,  # without its version there is no round for it
             quota_steps=assignment.lockstep_quota_steps,
             version=versions[0] if versions else 0,

@@ -19,11 +19,11 @@ from actor_client.policy.actions import Actions, PolicyUnusable
 from actor_client.policy.memory import MemoryForm
 from actor_client.policy.noise import Noise
 from actor_client.policy.runner import Policy
-from actor_client.rollout.loop import LoopLimits, RolloutLoop
+from actor_client.rollout.vector.loop import LoopLimits, RolloutLoop
 from tests.actor_client.envs import toys
 from tests.actor_client.policy import models
 from tests.actor_client.rollout.harness import KeepingLink, KeepingSession, RulePolicy, pieces
-from tests.actor_client.rollout.test_lockstep import asked
+from tests.actor_client.rollout.vector.test_lockstep import asked
 
 
 class Failing(RulePolicy):

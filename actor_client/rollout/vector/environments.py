@@ -1,36 +1,75 @@
-"""The environments of a loop: what they show at present, and how they come back after a failure."""
+"""The environments of a loop: what they show, and how they are remade after a failure."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
+from rollcast.specs import BehaviorSpec, mismatches
 
 from actor_client.counts import RolloutCounts
 from actor_client.envs.base import EnvBatch, MaskArray, Observations, StepResult
 from actor_client.envs.errors import EnvironmentFailed, EnvironmentFailedTooOften, UnknownEnvironment, UnsupportedSpace
 from actor_client.notices import Notices
 from actor_client.policy.actions import Actions
-from actor_client.rollout.form import BatchForm
 from actor_client.rollout.link import Link
-from actor_client.rollout.stats import StepTimer
+
+
+@dataclass(frozen=True, slots=True)
+class BatchForm:
+    """The form of the first environments.
+
+    Attributes:
+        spec: As it was declared.
+        num_envs: E.
+        masked: Whether there are action masks; None before the first reset, which shows it.
+    """
+
+    spec: BehaviorSpec
+    num_envs: int
+    masked: bool | None = None
+
+    def fault(self, batch: EnvBatch) -> str | None:
+        """Returns in one line how environments that were just made differ from the first ones; None if they do not.
+
+        Rows of other spaces would not fit the declared ones.
+        """
+        found = mismatches(self.spec, batch.spec)
+        if batch.num_envs != self.num_envs:
+            found.append(f"num_envs: run {self.num_envs}, actor {batch.num_envs}")
+        return f"made anew, it differs from the first one: {'; '.join(found)}" if found else None
+
+    def mask_fault(self, batch: EnvBatch) -> str | None:
+        """Returns in one line how the masks differ after the first reset; None if they do not.
+
+        Rows whose masks came or went would be learned from with the wrong probabilities.
+        """
+        masked = batch.action_masks is not None
+        if self.masked is None or masked == self.masked:
+            return None
+        return f"made anew, it {'has' if masked else 'lacks'} action masks, which the first one {_verb(self.masked)}"
+
+
+def _verb(masked: bool) -> str:
+    return "had" if masked else "had not"
+
 
 REMAKE_PAUSE_SECONDS: Final = 0.25
-"""Pause before environments are made anew, doubled with each failure in a row: a simulator may need a moment to end."""
+"""Pause before environments are remade, doubled with each failure in a row: a simulator may need a moment to end."""
 LONGEST_REMAKE_PAUSE_SECONDS: Final = 10.0
 
 _log = structlog.get_logger(__name__)
 
 
-class Stage:
-    """One batch of environments, made anew whenever it fails.
+class RecoverableBatch:
+    """One batch of environments, remade whenever it fails.
 
     Args:
-        make_batch: Makes the environments anew.
-        batch: The first ones; the stage closes what it steps.
+        make_batch: Makes the environments again.
+        batch: The first ones; closed by this object.
         link: The session, which may stop and is waited with.
-        seeds: Says what each environment shall begin with, at each reset.
-        timer: Whose clock pauses go by.
+        seeds: Returns the seed of each environment, at each reset.
+        clock: Monotonic seconds.
         counts: Where failures are counted.
         max_failures: So many without a good step between are too many.
         pause_seconds: See `REMAKE_PAUSE_SECONDS`.
@@ -50,7 +89,7 @@ class Stage:
         link: Link,
         seeds: Callable[[], list[int]],
         *,
-        timer: StepTimer,
+        clock: Callable[[], float],
         counts: RolloutCounts,
         max_failures: int,
         pause_seconds: float,
@@ -59,7 +98,7 @@ class Stage:
         self._batch = batch
         self._link = link
         self._seeds = seeds
-        self._timer = timer
+        self._clock = clock
         self._counts = counts
         self._max_failures = max_failures
         self._pause_seconds = pause_seconds
@@ -85,7 +124,7 @@ class Stage:
         self.masks = self._batch.action_masks
 
     def keep_form(self) -> bool:
-        """Notes after the first reset whether there are masks, which is to stay so; returns it."""
+        """Notes after the first reset whether there are masks, which must not change; returns it."""
         masked = self.masks is not None
         self.form = replace(self.form, masked=masked)
         return masked
@@ -106,7 +145,7 @@ class Stage:
         self._batch.close()
 
     def recover(self, failure: EnvironmentFailed, flush: Callable[[], None]) -> bool:
-        """Makes the environments anew until they can be reset, or the link stops; returns whether they could.
+        """Remakes the environments until they can be reset, or the link stops; returns whether they could.
 
         A link that stops is no failure: what ends an actor often ends its simulators, too.
 
@@ -143,12 +182,12 @@ class Stage:
     def _pause(self) -> None:
         """Waits longer after each failure in a row, unless the link stops."""
         seconds = self._pause_seconds * 2.0 ** min(self.failures_in_row - 1, 30)
-        until = self._timer.clock() + min(seconds, LONGEST_REMAKE_PAUSE_SECONDS)
-        while not self._link.stopping and (left_seconds := until - self._timer.clock()) > 0:
+        until = self._clock() + min(seconds, LONGEST_REMAKE_PAUSE_SECONDS)
+        while not self._link.stopping and (left_seconds := until - self._clock()) > 0:
             self._link.wait(left_seconds)
 
     def _remake(self) -> None:
-        """Makes and resets the environments.
+        """Remakes and resets the environments.
 
         Raises:
             EnvironmentFailed: They cannot be made or reset, or are not what the first ones were.

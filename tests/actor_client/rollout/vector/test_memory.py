@@ -15,11 +15,11 @@ from actor_client.envs.factory import make_env_batch
 from actor_client.envs.scalar import ScalarBatch
 from actor_client.policy.actions import Actions
 from actor_client.policy.memory import MemoryForm
-from actor_client.rollout.loop import LoopLimits, RolloutLoop
-from actor_client.rollout.tables import remembered_rows
+from actor_client.rollout.chunks import remembered_rows
+from actor_client.rollout.vector.loop import LoopLimits, RolloutLoop
 from tests.actor_client.envs import toys
 from tests.actor_client.rollout.harness import KeepingLink, KeepingSession, RulePolicy, limits, remembered
-from tests.actor_client.rollout.test_examining import evaluate
+from tests.actor_client.rollout.vector.test_evaluation import evaluate
 
 FORM = MemoryForm(size=5, stride=3)
 

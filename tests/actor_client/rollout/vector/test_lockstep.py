@@ -15,8 +15,8 @@ from rollcast.v1 import policy_pb2
 from actor_client.envs.factory import make_env_batch
 from actor_client.envs.scalar import ScalarBatch
 from actor_client.policy.runner import Policy
-from actor_client.rollout.lockstep import Lockstep
-from actor_client.rollout.loop import LoopLimits, RolloutLoop
+from actor_client.rollout.vector.lockstep import LockstepRounds
+from actor_client.rollout.vector.loop import LoopLimits, RolloutLoop
 from tests.actor_client.envs import toys
 from tests.actor_client.policy import models
 from tests.actor_client.rollout.harness import KeepingLink, KeepingSession, RulePolicy, pieces
@@ -214,7 +214,7 @@ def test_another_assignment_ends_the_round_that_is_played() -> None:
 
 def test_it_is_off_where_no_quota_is_asked_for() -> None:
     """An assignment without a quota lets the actor step freely, and nothing says that a round is over."""
-    lockstep = Lockstep("Toy", 0)
+    lockstep = LockstepRounds("Toy", 0)
     policy = RulePolicy(models.spec(branches=(2,)))
     lockstep.follow(policy_pb2.Assignment(id=1))
     assert not lockstep.is_on
@@ -225,7 +225,7 @@ def test_it_is_off_where_no_quota_is_asked_for() -> None:
 
 def test_a_behavior_that_is_not_named_waits() -> None:
     """Without the version that the round is played under there is no round."""
-    lockstep = Lockstep("Toy", 0)
+    lockstep = LockstepRounds("Toy", 0)
     lockstep.follow(asked(models.spec(branches=(2,)), 1))
     assert lockstep.is_waiting
     assert lockstep.begin(RulePolicy(models.spec(branches=(2,)))) is None

@@ -14,8 +14,7 @@ from actor_client.envs.factory import make_env_batch
 from actor_client.envs.scalar import ScalarBatch
 from actor_client.exits import ExitCode
 from actor_client.policy.runner import Policy
-from actor_client.rollout.loop import LoopLimits, RolloutLoop
-from actor_client.rollout.stats import RolloutStats
+from actor_client.rollout.vector.loop import LoopLimits, RolloutLoop, RolloutStats
 from tests.actor_client.envs import toys
 from tests.actor_client.policy import models
 from tests.actor_client.rollout.harness import KeepingLink, KeepingSession, RulePolicy, pieces

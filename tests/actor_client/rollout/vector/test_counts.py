@@ -5,7 +5,7 @@ from __future__ import annotations
 from actor_client.counts import RolloutCounts
 from actor_client.envs.scalar import ScalarBatch
 from actor_client.heartbeat import Heartbeat
-from actor_client.rollout.loop import LoopLimits, RolloutLoop
+from actor_client.rollout.vector.loop import LoopLimits, RolloutLoop
 from tests.actor_client.envs import toys
 from tests.actor_client.rollout.harness import KeepingLink, KeepingSession, RulePolicy
 

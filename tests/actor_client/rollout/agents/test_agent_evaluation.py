@@ -7,29 +7,29 @@ import dataclasses
 from rollcast.enums import Purpose, SegmentEnd
 from structlog.testing import capture_logs
 
-from actor_client.rollout.agents.examiner import AgentExaminer
-from actor_client.rollout.duty import Duty
+from actor_client.rollout.agents.evaluation import AgentEvaluationRound
+from actor_client.rollout.assignment import Task
 from tests.actor_client.rollout.agents.driver import SPEC, Driver
 from tests.actor_client.rollout.harness import RulePolicy
 
 
-def examined(episodes: int, *, stale: tuple[int, ...] = ()) -> tuple[Driver, AgentExaminer]:
-    """A driver whose agents are examined with version 4."""
+def evaluating(episodes: int, *, stale: tuple[int, ...] = ()) -> tuple[Driver, AgentEvaluationRound]:
+    """A driver whose agents are evaluating with version 4."""
     driver = Driver()
-    duty = Duty(assignment=9, evaluates=True, episodes=episodes)
-    examiner = AgentExaminer(duty, SPEC, driver.link, stale=stale, clock=lambda: driver.now)
-    examiner.choose(RulePolicy(SPEC, version=4))
-    driver.recorder = examiner  # type: ignore[assignment]
-    return driver, examiner
+    task = Task(assignment=9, evaluates=True, episodes=episodes)
+    evaluation = AgentEvaluationRound(task, SPEC, driver.link, stale=stale, clock=lambda: driver.now)
+    evaluation.choose(RulePolicy(SPEC, version=4))
+    driver.recorder = evaluation  # type: ignore[assignment]
+    return driver, evaluation
 
 
 def test_a_record_says_what_a_whole_episode_came_to() -> None:
     """Rewards from the first answer on count, of the agent and of its group; no step is in the books."""
-    driver, examiner = examined(1)
+    driver, evaluation = evaluating(1)
     driver.ask({7: 0.0}, reward=100.0, revision=3)  # belongs to no action
     driver.ask({7: 1.0}, reward=2.0, group_reward=0.5)
     driver.end({7: 2.0}, reward=3.0, group_reward=0.5, cut_off=[7])
-    assert examiner.is_done
+    assert evaluation.is_done
     named = {
         name: driver.column(f"episode/{name}")
         for name in ("return", "group_return", "length", "end", "first_version", "settings_revision", "assignment")
@@ -49,26 +49,26 @@ def test_a_record_says_what_a_whole_episode_came_to() -> None:
 
 def test_the_first_episodes_to_begin_count() -> None:
     """A long episode that began early counts, a short one that began late does not."""
-    driver, examiner = examined(2)
+    driver, evaluation = evaluating(2)
     driver.ask({1: 0.0, 2: 0.0})
     driver.ask({1: 0.0, 2: 0.0})
     driver.end({2: 0.0})
     for _ in range(3):
         driver.ask({1: 0.0, 3: 0.0})
         driver.end({3: 0.0})
-    assert not examiner.is_done
+    assert not evaluation.is_done
     driver.end({1: 0.0})
-    assert examiner.is_done
+    assert evaluation.is_done
     assert sorted(driver.column("episode/length")) == [2, 5]
 
 
 def test_episodes_that_began_before_the_reset_count_nowhere() -> None:
     """Of an environment that was not reset yet nothing counts; from the reset on everything does."""
-    driver, examiner = examined(1, stale=(0,))
+    driver, evaluation = evaluating(1, stale=(0,))
     driver.ask({1: 0.0})
     driver.end({1: 0.0})
     assert not driver.column("episode/return")
-    examiner.drop_env(0, "reset")
+    evaluation.drop_env(0, "reset")
     driver.ask({2: 0.0})
     driver.end({2: 0.0})
     assert driver.column("episode/length") == [1]
@@ -76,40 +76,40 @@ def test_episodes_that_began_before_the_reset_count_nowhere() -> None:
 
 def test_a_lost_environment_and_a_faulty_episode_are_played_again() -> None:
     """Neither makes the evaluation smaller, and what waits in other environments is still answered."""
-    driver, examiner = examined(2)
+    driver, evaluation = evaluating(2)
     slots = driver.ask({5: 0.0}, env=1, act=False)
     driver.ask({1: 0.0}, env=0)
-    examiner.drop_env(0, "env_error")
-    examiner.act(slots, None)  # type: ignore[arg-type]
+    evaluation.drop_env(0, "env_error")
+    evaluation.act(slots, None)  # type: ignore[arg-type]
     with capture_logs() as logs:
         driver.end({5: 0.0}, env=1, faulty=True)
     assert [line["event"] for line in logs] == ["episode_not_finite"]
     for identity in (6, 7):
         driver.ask({identity: 0.0}, env=1)
         driver.end({identity: 0.0}, env=1)
-    assert examiner.is_done
+    assert evaluation.is_done
     assert driver.column("episode/length") == [1, 1]
 
 
 def test_records_go_out_in_time() -> None:
     """A record waits for company for half a second at most."""
-    driver, examiner = examined(0)
+    driver, evaluation = evaluating(0)
     driver.ask({1: 0.0})
     driver.end({1: 0.0})
     assert not driver.link.chunks
     driver.now += 0.6
-    examiner.poll()
+    evaluation.poll()
     assert [chunk.episodes for chunk in driver.link.chunks] == [1]
 
 
 def test_another_start_of_the_learner_begins_it_anew() -> None:
     """What ran under the old one counts no more, and what was not sent is forgotten."""
-    driver, examiner = examined(1)
+    driver, evaluation = evaluating(1)
     driver.ask({1: 0.0})
     driver.end({1: 0.0})
     driver.link.chunks.clear()
-    examiner.choose(dataclasses.replace(RulePolicy(SPEC), generation=2))
-    assert not examiner.is_done
+    evaluation.choose(dataclasses.replace(RulePolicy(SPEC), generation=2))
+    assert not evaluation.is_done
     driver.ask({2: 0.0})
     driver.end({2: 0.0})
     assert [chunk.generation for chunk in driver.link.chunks] == [2]

@@ -16,11 +16,10 @@ from actor_client.notices import Notices
 from actor_client.policy.actions import Actions
 from actor_client.policy.memory import NO_MEMORY, MemoryForm
 from actor_client.rollout.chunks import ChunkBuilder
-from actor_client.rollout.episodes import EpisodeRecords, join_episodes
 from actor_client.rollout.link import BehaviorLink
-from actor_client.rollout.log import RowLog
-from actor_client.rollout.running import ClosedBlocks, Running
-from actor_client.rollout.segments import join_segments
+from actor_client.rollout.vector.episodes import VectorEpisodes, join_episodes
+from actor_client.rollout.vector.rows import RowLog
+from actor_client.rollout.vector.segments import ClosedBlocks, Running, join_segments
 
 MIN_SLACK_STEPS: Final = 16
 """Steps that the log keeps beyond the longest segment, so that closed segments can wait for company."""
@@ -229,7 +228,7 @@ class Recorder:
             self._link.books.seal(chunk.rows)
             self._link.send(chunk)
 
-    def _finite(self, episodes: EpisodeRecords | None) -> EpisodeRecords | None:
+    def _finite(self, episodes: VectorEpisodes | None) -> VectorEpisodes | None:
         """Leaves out, and counts, the records that would have the whole chunk refused."""
         if episodes is None:
             return None

@@ -15,7 +15,7 @@ from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from actor_client.envs.base import StepResult
 from actor_client.policy.actions import Actions
 from actor_client.rollout.link import ChunkLimits
-from actor_client.rollout.recorder import Recorder
+from actor_client.rollout.vector.recorder import Recorder
 from tests.actor_client.rollout.harness import KeepingLink, limits, pieces
 
 SPEC = BehaviorSpec(

@@ -1,4 +1,4 @@
-"""The rows of the last steps, time-major, in arrays that are made once."""
+"""The rows of the last steps, time-major, in arrays that are allocated once."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from rollcast.specs import BehaviorSpec
 from actor_client.envs.base import Observations
 from actor_client.policy.actions import Actions, FloatArray, MaskArray
 from actor_client.policy.memory import NO_MEMORY, MemoryForm
-from actor_client.rollout.segments import Segments
-from actor_client.rollout.tables import Rows, remembered_rows
+from actor_client.rollout.chunks import Rows, remembered_rows
+from actor_client.rollout.vector.segments import Segments
 
 Index = NDArray[np.int64]
 

@@ -1,4 +1,4 @@
-"""An evaluation where agents step when they like; for whoever calls it, it is a recorder that records no step."""
+"""An evaluation where agents step when they like; to its caller, a recorder that records no step."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -12,10 +12,10 @@ from rollcast.specs import BehaviorSpec
 from actor_client.policy.actions import ActingPolicy, Actions
 from actor_client.rollout.agents.agent import unique_number
 from actor_client.rollout.agents.interface import AgentBatch, AskingAgents, EndedAgents
-from actor_client.rollout.duty import Duty
-from actor_client.rollout.evaluation import EpisodeSender, Examinee, Quota, UnusableEpisodes
+from actor_client.rollout.assignment import Task
+from actor_client.rollout.episodes import EpisodeRecord
+from actor_client.rollout.evaluation import EpisodeSender, EvaluatedPolicy, Quota, UnusableEpisodes
 from actor_client.rollout.link import BehaviorLink
-from actor_client.rollout.records import EpisodeRecord
 
 Index = NDArray[np.int64]
 
@@ -59,11 +59,11 @@ class _Player:
         self.last_reward, self.last_group_reward = reward, group_reward
 
 
-class AgentExaminer:
+class AgentEvaluationRound:
     """Plays one evaluation with the agents of one behavior id, in any number of environments.
 
     Args:
-        duty: What is asked for.
+        task: What is asked for.
         spec: Of the behavior.
         link: Where records go.
         stale: Environments that are not reset yet: their agents are in episodes that began before.
@@ -77,7 +77,7 @@ class AgentExaminer:
 
     def __init__(
         self,
-        duty: Duty,
+        task: Task,
         spec: BehaviorSpec,
         link: BehaviorLink,
         *,
@@ -87,10 +87,10 @@ class AgentExaminer:
         self.most_agents = 0
         self.in_flight = 0
         self.unusable_episodes = 0
-        self._duty = duty
-        self._examinee = Examinee(duty, link)
-        self._quota = Quota(duty.episodes)
-        self._sender = EpisodeSender(spec, link, duty.assignment, clock)
+        self._task = task
+        self._evaluated = EvaluatedPolicy(task, link)
+        self._quota = Quota(task.episodes)
+        self._sender = EpisodeSender(spec, link, task.assignment, clock)
         self._unusable = UnusableEpisodes()
         self._stale = set(stale)
         self._players: dict[int, dict[int, _Player]] = {}
@@ -101,7 +101,7 @@ class AgentExaminer:
     @property
     def policy(self) -> ActingPolicy | None:
         """What acts; None before it was chosen."""
-        return self._examinee.policy
+        return self._evaluated.policy
 
     @property
     def is_done(self) -> bool:
@@ -115,12 +115,12 @@ class AgentExaminer:
 
     def choose(self, newest: ActingPolicy | None) -> None:
         """Chooses what acts; another start of the learner begins the evaluation anew, with episodes to come."""
-        if self._examinee.is_outdated(newest):
+        if self._evaluated.is_outdated(newest):
             self._sender.forget()
-            self._quota = Quota(self._duty.episodes)
+            self._quota = Quota(self._task.episodes)
             for player in self._all():
                 player.counts = False
-        self._examinee.choose(newest)
+        self._evaluated.choose(newest)
 
     def observe(self, env: int, batch: AskingAgents, *, settings_revision: int = 0) -> Index:
         """Takes what agents report into account; those that nobody knows begin an episode.

@@ -1,4 +1,4 @@
-"""What the learner asks of a behavior id: its part of an assignment, read once and acted on between two steps."""
+"""The task of a behavior id: its part of an assignment, read once and acted on between two steps."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -15,11 +15,11 @@ _ACTED_ON: Final = frozenset({int(AssignmentRole.LEARN), int(AssignmentRole.IDLE
 
 
 @dataclass(frozen=True, slots=True)
-class Duty:
+class Task:
     """What to do with a behavior id. The default is to learn with the newest policy.
 
     Attributes:
-        assignment: Its number; 0 unless it evaluates, so that duties compare by what they ask for.
+        assignment: Its number; 0 unless it evaluates, so that tasks compare by what they ask for.
         evaluates: Play whole episodes and send their records alone. An evaluation with another number is another one.
         idles: Take no step.
         deterministic: Act with the mode of the distribution.
@@ -50,14 +50,14 @@ class Duty:
         }
 
 
-class Duties:
-    """Reads assignments. What this revision does not act on is said once, and the behavior id goes on learning."""
+class TaskReader:
+    """Reads the tasks of behavior ids from assignments; warns once of what is not supported, and learns instead."""
 
     def __init__(self) -> None:
         self._notices = Notices(interval_seconds=float("inf"))
 
-    def of(self, assignment: policy_pb2.Assignment | None, behavior: str, team: int) -> Duty:
-        """Returns the duty of a behavior id.
+    def of(self, assignment: policy_pb2.Assignment | None, behavior: str, team: int) -> Task:
+        """Returns the task of a behavior id.
 
         Args:
             assignment: What the learner asks for; None before it was asked.
@@ -65,20 +65,20 @@ class Duties:
             team: The team.
         """
         if assignment is None:
-            return Duty()
+            return Task()
         for part in assignment.behaviors:
             if part.behavior == behavior and part.team == team:
                 return self._read(assignment, part)
-        return Duty()
+        return Task()
 
-    def _read(self, assignment: policy_pb2.Assignment, part: policy_pb2.BehaviorAssignment) -> Duty:
+    def _read(self, assignment: policy_pb2.Assignment, part: policy_pb2.BehaviorAssignment) -> Task:
         if part.role not in _ACTED_ON:
             self._leave_out(f"role {part.role}", part.behavior)
-            return Duty()
+            return Task()
         if part.role == int(AssignmentRole.IDLE):
-            return Duty(idles=True)
+            return Task(idles=True)
         if part.purpose == int(Purpose.EVALUATE):
-            return Duty(
+            return Task(
                 assignment=assignment.id,
                 evaluates=True,
                 deterministic=part.deterministic,
@@ -90,7 +90,7 @@ class Duties:
             self._leave_out(f"purpose {part.purpose}", part.behavior)
         if part.version:
             self._leave_out("learning with a pinned version", part.behavior)
-        return Duty(deterministic=part.deterministic)
+        return Task(deterministic=part.deterministic)
 
     def _leave_out(self, what: str, behavior: str) -> None:
         if self._notices.due(what) is not None:

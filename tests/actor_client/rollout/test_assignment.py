@@ -6,7 +6,7 @@ from rollcast.enums import AssignmentRole, Purpose
 from rollcast.v1 import policy_pb2
 from structlog.testing import capture_logs
 
-from actor_client.rollout.duty import Duties, Duty
+from actor_client.rollout.assignment import Task, TaskReader
 
 
 def asking(**part: object) -> policy_pb2.Assignment:
@@ -18,19 +18,23 @@ def asking(**part: object) -> policy_pb2.Assignment:
 def test_an_evaluation_is_read_whole() -> None:
     """Purpose, mode, version and episodes arrive, with the number that tells two evaluations apart."""
     message = asking(purpose=Purpose.EVALUATE, deterministic=True, version=12, generation=3)
-    assert Duties().of(message, "Ball", 1) == Duty(7, True, False, True, 3, 12, 5)
+    assert TaskReader().of(message, "Ball", 1) == Task(7, True, False, True, 3, 12, 5)
 
 
 def test_without_an_entry_a_behavior_learns() -> None:
     """None, another team and another name leave the default: learn with the newest policy."""
     message = asking(purpose=Purpose.EVALUATE)
-    assert {Duties().of(None, "Ball", 1), Duties().of(message, "Ball", 0), Duties().of(message, "Wall", 1)} == {Duty()}
+    assert {
+        TaskReader().of(None, "Ball", 1),
+        TaskReader().of(message, "Ball", 0),
+        TaskReader().of(message, "Wall", 1),
+    } == {Task()}
 
 
 def test_learning_is_the_same_under_every_number() -> None:
     """Parameters that change, and so the assignment, change nothing of what a behavior id does."""
-    assert Duties().of(asking(), "Ball", 1) == Duty()
-    assert Duties().of(asking(role=AssignmentRole.IDLE), "Ball", 1) == Duty(idles=True)
+    assert TaskReader().of(asking(), "Ball", 1) == Task()
+    assert TaskReader().of(asking(role=AssignmentRole.IDLE), "Ball", 1) == Task(idles=True)
 
 
 def test_what_is_not_acted_on_is_said_once() -> None:
@@ -41,7 +45,7 @@ def test_what_is_not_acted_on_is_said_once() -> None:
         asking(purpose=Purpose.DEMO),
         asking(version=3),
     ]
-    duties = Duties()
+    tasks = TaskReader()
     with capture_logs() as logs:
-        assert {duties.of(message, "Ball", 1) for message in (*strange, *strange)} == {Duty()}
+        assert {tasks.of(message, "Ball", 1) for message in (*strange, *strange)} == {Task()}
     assert [line["what"] for line in logs] == ["role 2", "role 17", "purpose 3", "learning with a pinned version"]

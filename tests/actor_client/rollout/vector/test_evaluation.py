@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from actor_client.envs.scalar import ScalarBatch
 from actor_client.rollout.evaluation import Quota
-from actor_client.rollout.loop import LoopLimits, RolloutLoop
+from actor_client.rollout.vector.loop import LoopLimits, RolloutLoop
 from tests.actor_client.envs import toys
 from tests.actor_client.rollout.harness import KeepingLink, KeepingSession, RulePolicy, pieces
 
@@ -24,7 +24,7 @@ def evaluate(episodes: int = 0, **part: object) -> policy_pb2.Assignment:
     return policy_pb2.Assignment(id=1, episodes=episodes, behaviors=[policy_pb2.BehaviorAssignment(**entry)])  # type: ignore[arg-type]
 
 
-class Stage:
+class Scenario:
     """A loop over toys whose assignment a test changes while it runs.
 
     Args:
@@ -37,7 +37,7 @@ class Stage:
     def __init__(
         self,
         *environments: toys.Toy,
-        script: Callable[[Stage], None],
+        script: Callable[[Scenario], None],
         steps: int = 200,
         others: tuple[toys.Toy, ...] = (),
         length: int = 100,
@@ -75,34 +75,34 @@ class Stage:
         return [value for chunk in self.evaluations() for value in chunk.columns[f"episode/{name}"].tolist()]
 
 
-def once(stage: Stage, step: int, assignment: policy_pb2.Assignment) -> None:
+def once(scenario: Scenario, step: int, assignment: policy_pb2.Assignment) -> None:
     """Gives an assignment from a step on, until there is another one."""
-    if stage.session.assignment is None and stage.steps >= step:
-        stage.session.assignment = assignment
+    if scenario.session.assignment is None and scenario.steps >= step:
+        scenario.session.assignment = assignment
 
 
-def stop_in_wait(stage: Stage, waits: int = 3) -> None:
+def stop_in_wait(scenario: Scenario, waits: int = 3) -> None:
     """Ends the loop once it waits for the next assignment."""
-    stage.session.stopping = stage.session.waits >= waits
+    scenario.session.stopping = scenario.session.waits >= waits
 
 
 def test_an_evaluation_sends_whole_episodes_and_no_step() -> None:
     """Open segments are cut and sent, environments begin anew, records come with purpose and number, then it waits."""
 
-    def script(stage: Stage) -> None:
-        once(stage, 7, evaluate(3))
-        stop_in_wait(stage)
+    def script(scenario: Scenario) -> None:
+        once(scenario, 7, evaluate(3))
+        stop_in_wait(scenario)
 
-    stage = Stage(toys.Toy(length=5), script=script)
-    stage.loop.run()
+    scenario = Scenario(toys.Toy(length=5), script=script)
+    scenario.loop.run()
 
-    assert [len(piece) for piece in pieces(stage.link.chunks)] == [5, 3]
-    assert stage.environments[0].steps == 8 + 3 * 5  # the loop looks at its assignment one step later
-    assert [chunk.segments for chunk in stage.evaluations()] == [0]
-    assert (stage.records("length"), stage.records("return")) == ([5, 5, 5], [5.0, 5.0, 5.0])
-    assert set(stage.records("purpose")) == {Purpose.EVALUATE}
-    assert set(stage.records("assignment")) == {1}
-    books = stage.link.books.view()
+    assert [len(piece) for piece in pieces(scenario.link.chunks)] == [5, 3]
+    assert scenario.environments[0].steps == 8 + 3 * 5  # the loop looks at its assignment one step later
+    assert [chunk.segments for chunk in scenario.evaluations()] == [0]
+    assert (scenario.records("length"), scenario.records("return")) == ([5, 5, 5], [5.0, 5.0, 5.0])
+    assert set(scenario.records("purpose")) == {Purpose.EVALUATE}
+    assert set(scenario.records("assignment")) == {1}
+    books = scenario.link.books.view()
     assert (books.produced, books.unacked, books.balanced) == (8, 8, True)
 
 
@@ -110,109 +110,109 @@ def test_the_first_episodes_to_begin_count_and_not_the_first_to_end() -> None:
     """With one short and two long environments, three episodes are one of each: the short ones get no more."""
     environments = (toys.Toy(length=2), toys.Toy(length=20), toys.Toy(length=20))
 
-    def script(stage: Stage) -> None:
-        once(stage, 0, evaluate(3))
-        stop_in_wait(stage)
+    def script(scenario: Scenario) -> None:
+        once(scenario, 0, evaluate(3))
+        stop_in_wait(scenario)
 
-    stage = Stage(*environments, script=script)
-    stage.loop.run()
-    assert sorted(stage.records("length")) == [2, 20, 20]
+    scenario = Scenario(*environments, script=script)
+    scenario.loop.run()
+    assert sorted(scenario.records("length")) == [2, 20, 20]
 
 
 def test_one_policy_plays_the_evaluation_while_newer_ones_come() -> None:
     """A version that arrives meanwhile acts in training afterwards, and in no episode of the evaluation."""
 
-    def script(stage: Stage) -> None:
-        once(stage, 0, evaluate(2))
-        if stage.steps == 4:
-            stage.link.policies.append(dataclasses.replace(stage.policy, version=1))
-        if stage.session.waits:
-            stage.session.assignment = policy_pb2.Assignment(id=2)
+    def script(scenario: Scenario) -> None:
+        once(scenario, 0, evaluate(2))
+        if scenario.steps == 4:
+            scenario.link.policies.append(dataclasses.replace(scenario.policy, version=1))
+        if scenario.session.waits:
+            scenario.session.assignment = policy_pb2.Assignment(id=2)
 
-    stage = Stage(toys.Toy(length=5), script=script, steps=30)
-    stage.loop.run()
-    assert (stage.records("first_version"), stage.records("last_version")) == ([0, 0], [0, 0])
-    assert {version for piece in pieces(stage.link.chunks)[1:] for version in piece.versions} == {1}
+    scenario = Scenario(toys.Toy(length=5), script=script, steps=30)
+    scenario.loop.run()
+    assert (scenario.records("first_version"), scenario.records("last_version")) == ([0, 0], [0, 0])
+    assert {version for piece in pieces(scenario.link.chunks)[1:] for version in piece.versions} == {1}
 
 
 def test_a_pinned_version_acts_in_its_mode() -> None:
     """It waits for the version, asks for its mode, and says in the records which version played."""
     pinned: list[RulePolicy] = []
 
-    def script(stage: Stage) -> None:
-        once(stage, 3, evaluate(1, version=40, deterministic=True))
-        if stage.session.waits == 2 and not pinned:
-            pinned.append(dataclasses.replace(stage.policy, version=40, modes=0))
-            stage.link.held[40] = pinned[0]
-        stop_in_wait(stage, 5)
+    def script(scenario: Scenario) -> None:
+        once(scenario, 3, evaluate(1, version=40, deterministic=True))
+        if scenario.session.waits == 2 and not pinned:
+            pinned.append(dataclasses.replace(scenario.policy, version=40, modes=0))
+            scenario.link.held[40] = pinned[0]
+        stop_in_wait(scenario, 5)
 
-    stage = Stage(toys.Toy(length=5), script=script)
-    stage.loop.run()
-    assert (stage.records("first_version"), stage.records("last_version")) == ([40], [40])
-    assert (pinned[0].modes, stage.policy.modes) == (1, 0)
+    scenario = Scenario(toys.Toy(length=5), script=script)
+    scenario.loop.run()
+    assert (scenario.records("first_version"), scenario.records("last_version")) == ([40], [40])
+    assert (pinned[0].modes, scenario.policy.modes) == (1, 0)
 
 
 def test_training_goes_on_with_new_episodes_and_other_seeds() -> None:
     """No episode is partly of both: the one that was cut is never reported, the next ones begin with their own seeds."""
 
-    def script(stage: Stage) -> None:
-        once(stage, 7, evaluate(1))
-        if stage.session.waits:
-            stage.session.assignment = policy_pb2.Assignment(id=2)
+    def script(scenario: Scenario) -> None:
+        once(scenario, 7, evaluate(1))
+        if scenario.session.waits:
+            scenario.session.assignment = policy_pb2.Assignment(id=2)
 
-    stage = Stage(toys.Toy(length=5), script=script, steps=8 + 5 + 10)
-    stage.loop.run()
-    seeds = [seed for seed in stage.environments[0].seeds if seed is not None]
+    scenario = Scenario(toys.Toy(length=5), script=script, steps=8 + 5 + 10)
+    scenario.loop.run()
+    seeds = [seed for seed in scenario.environments[0].seeds if seed is not None]
     assert len(seeds) == len(set(seeds)) == 3
-    trained = [chunk for chunk in stage.link.chunks if chunk.episodes and chunk not in stage.evaluations()]
+    trained = [chunk for chunk in scenario.link.chunks if chunk.episodes and chunk not in scenario.evaluations()]
     assert [length for chunk in trained for length in chunk.columns["episode/length"].tolist()] == [5, 5, 5]
-    assert [piece.first_step for piece in pieces(stage.link.chunks)] == [0, 0, 0, 0]
+    assert [piece.first_step for piece in pieces(scenario.link.chunks)] == [0, 0, 0, 0]
 
 
 def test_two_evaluations_begin_with_the_same_seeds() -> None:
     """What they measure differs by the policy, not by the starts."""
 
-    def script(stage: Stage) -> None:
-        once(stage, 0, evaluate(1))
-        if stage.session.waits == 1 and stage.session.assignment is not None:
+    def script(scenario: Scenario) -> None:
+        once(scenario, 0, evaluate(1))
+        if scenario.session.waits == 1 and scenario.session.assignment is not None:
             again = evaluate(1)
             again.id = 2
-            stage.session.assignment = again
-        stop_in_wait(stage, 4)
+            scenario.session.assignment = again
+        stop_in_wait(scenario, 4)
 
-    stage = Stage(toys.Toy(length=5), script=script)
-    stage.loop.run()
-    first, *others = [seed for seed in stage.environments[0].seeds if seed is not None]
+    scenario = Scenario(toys.Toy(length=5), script=script)
+    scenario.loop.run()
+    first, *others = [seed for seed in scenario.environments[0].seeds if seed is not None]
     assert len(others) == 2
     assert others[0] == others[1] != first
-    assert stage.records("assignment") == [1, 2]
+    assert scenario.records("assignment") == [1, 2]
 
 
 def test_an_idle_behavior_waits_and_goes_on_where_it_was() -> None:
     """Open segments are sent, nothing is stepped, and the episode goes on afterwards."""
 
-    def script(stage: Stage) -> None:
-        once(stage, 3, evaluate(role=AssignmentRole.IDLE))
-        if stage.session.waits == 4:
-            stage.session.assignment = policy_pb2.Assignment(id=2)
+    def script(scenario: Scenario) -> None:
+        once(scenario, 3, evaluate(role=AssignmentRole.IDLE))
+        if scenario.session.waits == 4:
+            scenario.session.assignment = policy_pb2.Assignment(id=2)
 
-    stage = Stage(toys.Toy(length=10), script=script, steps=10)
-    stage.loop.run()
-    assert [len(piece) for piece in pieces(stage.link.chunks)] == [4, 6]
-    assert [piece.first_step for piece in pieces(stage.link.chunks)] == [0, 4]
+    scenario = Scenario(toys.Toy(length=10), script=script, steps=10)
+    scenario.loop.run()
+    assert [len(piece) for piece in pieces(scenario.link.chunks)] == [4, 6]
+    assert [piece.first_step for piece in pieces(scenario.link.chunks)] == [0, 4]
 
 
 def test_a_failing_environment_costs_its_episode_and_not_the_evaluation() -> None:
     """What had ended counts; what ran is played again in the environments that are made anew."""
 
-    def script(stage: Stage) -> None:
-        once(stage, 0, evaluate(3))
-        stop_in_wait(stage, 5)
+    def script(scenario: Scenario) -> None:
+        once(scenario, 0, evaluate(3))
+        stop_in_wait(scenario, 5)
 
-    stage = Stage(toys.Toy(length=5, step_fails=(9,)), others=(toys.Toy(length=5),), script=script)
+    scenario = Scenario(toys.Toy(length=5, step_fails=(9,)), others=(toys.Toy(length=5),), script=script)
     with capture_logs():
-        stage.loop.run()
-    assert stage.records("length") == [5, 5, 5]
+        scenario.loop.run()
+    assert scenario.records("length") == [5, 5, 5]
 
 
 def test_an_episode_without_a_finite_return_is_played_again() -> None:
@@ -225,29 +225,29 @@ def test_an_episode_without_a_finite_return_is_played_again() -> None:
             shown, reward, *rest = super().step(action)
             return shown, (np.nan if self.steps == 3 else reward), *rest
 
-    def script(stage: Stage) -> None:
-        once(stage, 0, evaluate(2))
-        stop_in_wait(stage, 3)
+    def script(scenario: Scenario) -> None:
+        once(scenario, 0, evaluate(2))
+        stop_in_wait(scenario, 3)
 
-    stage = Stage(Once(length=5), script=script)
+    scenario = Scenario(Once(length=5), script=script)
     with capture_logs() as logs:
-        stage.loop.run()
-    assert len(stage.records("return")) == 2
+        scenario.loop.run()
+    assert len(scenario.records("return")) == 2
     assert "episode_not_finite" in {line["event"] for line in logs}
 
 
 def test_another_start_of_the_learner_begins_the_evaluation_anew() -> None:
     """Records of two generations never make one evaluation."""
 
-    def script(stage: Stage) -> None:
-        once(stage, 0, evaluate(2))
-        if stage.steps == 7:
-            stage.link.policies.append(dataclasses.replace(stage.policy, generation=2))
-        stop_in_wait(stage, 3)
+    def script(scenario: Scenario) -> None:
+        once(scenario, 0, evaluate(2))
+        if scenario.steps == 7:
+            scenario.link.policies.append(dataclasses.replace(scenario.policy, generation=2))
+        stop_in_wait(scenario, 3)
 
-    stage = Stage(toys.Toy(length=5), script=script)
-    stage.loop.run()
-    assert [chunk.generation for chunk in stage.evaluations() for _ in range(chunk.episodes)].count(2) == 2
+    scenario = Scenario(toys.Toy(length=5), script=script)
+    scenario.loop.run()
+    assert [chunk.generation for chunk in scenario.evaluations() for _ in range(chunk.episodes)].count(2) == 2
 
 
 def test_a_quota_without_a_limit_is_never_done() -> None:

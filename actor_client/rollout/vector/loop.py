@@ -1,5 +1,6 @@
 """Stop 1 of a step: the loop that steps environments with the newest policy."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -15,14 +16,92 @@ from actor_client.policy.actions import ActingPolicy, FloatArray, PolicyUnusable
 from actor_client.policy.memory import began
 from actor_client.policy.noise import Noise
 from actor_client.policy.round_noise import RoundNoise
-from actor_client.rollout.duty import Duties, Duty
+from actor_client.rollout.assignment import Task, TaskReader
 from actor_client.rollout.evaluation import OTHER_STREAM, evaluation_noise
-from actor_client.rollout.examiner import BatchExaminer
 from actor_client.rollout.link import BehaviorLink, Link
-from actor_client.rollout.lockstep import Lockstep
-from actor_client.rollout.recorder import Recorder
-from actor_client.rollout.stage import REMAKE_PAUSE_SECONDS, Stage
-from actor_client.rollout.stats import SAMPLE_EVERY_STEPS, RolloutStats, StepTimer
+from actor_client.rollout.vector.environments import REMAKE_PAUSE_SECONDS, RecoverableBatch
+from actor_client.rollout.vector.evaluation import VectorEvaluationRound
+from actor_client.rollout.vector.lockstep import LockstepRounds
+from actor_client.rollout.vector.recorder import Recorder
+
+SAMPLE_EVERY_STEPS: Final = 16
+"""Every so many vector steps one is timed. A prime would be no better: environments have no period of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutStats:
+    """What the rollout did since it began.
+
+    Attributes:
+        steps: Environment steps taken, ignored ones included.
+        episodes: Episodes finished.
+        env_failures: How often the environments were remade.
+        unusable_episodes: Finished episodes that were not reported: their return is NaN or beyond float32.
+        seconds: Wall time.
+        wait_seconds: Of it, spent waiting for credit, a hold, or the first policy.
+        act_share: Share of the time not waited that choosing actions took, estimated, 0 to 1.
+        env_share: Share that stepping the environments took, estimated; recording is what remains.
+    """
+
+    steps: int
+    episodes: int
+    env_failures: int
+    unusable_episodes: int
+    seconds: float
+    wait_seconds: float
+    act_share: float
+    env_share: float
+
+    @property
+    def steps_per_second(self) -> float:
+        """Environment steps per second of wall time."""
+        return self.steps / self.seconds if self.seconds > 0 else 0.0
+
+
+class StepTimer:
+    """Times one step in `SAMPLE_EVERY_STEPS`.
+
+    Args:
+        counts: Where the seconds go.
+        clock: Monotonic seconds.
+    """
+
+    __slots__ = ("_begun", "_counts", "clock")
+
+    def __init__(self, counts: RolloutCounts, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self._begun = clock()
+        self._counts = counts
+
+    def add(self, begun: float, acted: float, stepped: float) -> None:
+        """Adds one timed step, which ends now.
+
+        Args:
+            begun: When the step began, in monotonic seconds.
+            acted: When its actions were chosen.
+            stepped: When the environments had taken them.
+        """
+        counts = self._counts
+        counts.act_seconds.add(acted - begun)
+        counts.env_step_seconds.add(stepped - acted)
+        counts.record_seconds.add(self.clock() - stepped)
+
+    def stats(self, *, steps: int, episodes: int, env_failures: int, unusable_episodes: int) -> RolloutStats:
+        """Returns what is known by now."""
+        counts = self._counts
+        act, env = counts.act_seconds.total, counts.env_step_seconds.total
+        total = act + env + counts.record_seconds.total or 1.0
+        return RolloutStats(
+            steps=steps,
+            episodes=episodes,
+            env_failures=env_failures,
+            unusable_episodes=unusable_episodes,
+            seconds=self.clock() - self._begun,
+            wait_seconds=counts.waited_seconds,
+            act_share=act / total,
+            env_share=env / total,
+        )
+
 
 WAIT_SECONDS: Final = 0.5
 """How long one wait lasts at most; `Link.wait` returns earlier when something changes."""
@@ -38,7 +117,7 @@ class LoopLimits:
         max_steps: It ends once this many steps were taken; 0 = no limit.
         max_episodes: It ends once this many episodes finished; 0 = no limit.
         max_env_failures: It gives up after this many failures of the environments without a good step between.
-        remake_pause_seconds: See `actor_client.rollout.stage.REMAKE_PAUSE_SECONDS`.
+        remake_pause_seconds: See `actor_client.rollout.vector.environments.REMAKE_PAUSE_SECONDS`.
     """
 
     max_steps: int = 0
@@ -54,7 +133,7 @@ class RolloutLoop:
         stats = loop.run()
 
     Args:
-        make_batch: Makes the environments anew after a failure.
+        make_batch: Remakes the environments after a failure.
         batch: The first environments; the loop closes what it steps.
         link: The session.
         behavior: What the batch's spec was declared as.
@@ -87,18 +166,18 @@ class RolloutLoop:
         sizes = {"continuous_size": action.continuous_size, "logits_size": action.mask_size}
         self._noise = Noise(link.run_seed, link.actor_index, agents=batch.num_envs, **sizes)
         self._round_noise = RoundNoise(link.run_seed, link.actor_index, agents=batch.num_envs, **sizes)
-        self._lockstep = Lockstep(behavior.behavior, behavior.team)
+        self._lockstep = LockstepRounds(behavior.behavior, behavior.team)
         self._policy: ActingPolicy | None = None
         self._generation = 0  # of what acted last
         self._counts = counts or RolloutCounts()
         self._heartbeat = heartbeat or Heartbeat()
         self._timer = StepTimer(self._counts)
-        self._stage = Stage(
+        self._environments = RecoverableBatch(
             make_batch,
             batch,
             link,
             self._seeds,
-            timer=self._timer,
+            clock=self._timer.clock,
             counts=self._counts,
             max_failures=self._limits.max_env_failures,
             pause_seconds=self._limits.remake_pause_seconds,
@@ -108,19 +187,19 @@ class RolloutLoop:
         self._episodes = 0
         self._memory: FloatArray | None = None
         self._recorder: Recorder | None = None
-        self._duties = Duties()
-        self._duty = Duty()
-        self._examiner: BatchExaminer | None = None
+        self._tasks = TaskReader()
+        self._task = Task()
+        self._evaluation: VectorEvaluationRound | None = None
         self._evaluations = 0
 
     @property
     def stats(self) -> RolloutStats:
         """What was done so far."""
-        steps = self._vector_steps * self._stage.num_envs
+        steps = self._vector_steps * self._environments.num_envs
         return self._timer.stats(
             steps=steps,
             episodes=self._episodes,
-            env_failures=self._stage.failures,
+            env_failures=self._environments.failures,
             unusable_episodes=self._recorder.unusable_episodes if self._recorder is not None else 0,
         )
 
@@ -140,7 +219,7 @@ class RolloutLoop:
                     self._advance(recorder)
                 except EnvironmentFailed as failure:
                     recorder.discard_open("env_error")
-                    self._counts.episodes["env_error"] += self._stage.num_envs
+                    self._counts.episodes["env_error"] += self._environments.num_envs
                     self._recover(failure, recorder)
             self._end(recorder)
         except EnvironmentFailedTooOften:
@@ -148,7 +227,7 @@ class RolloutLoop:
                 self._recorder.flush()
             raise
         finally:
-            self._stage.close()
+            self._environments.close()
         return self.stats
 
     def _begin(self) -> Recorder:
@@ -157,14 +236,14 @@ class RolloutLoop:
             self._reset()
         except EnvironmentFailed as failure:
             self._recover(failure, None)
-        stage = self._stage
-        masked = stage.keep_form()
-        self._recorder = Recorder(stage.form.spec, self._behavior, stage.num_envs, masked=masked)
+        environments = self._environments
+        masked = environments.keep_form()
+        self._recorder = Recorder(environments.form.spec, self._behavior, environments.num_envs, masked=masked)
         self._recorder.begin(self._seeds())
         return self._recorder
 
     def _follow_link(self, recorder: Recorder) -> None:
-        """Does between two steps what the connection asks for."""
+        """Follows the connection between two steps: a new session, a new policy."""
         if self._behavior.session_lost:
             # In the books of the session that was lost; begin_session opens new ones.
             recorder.discard("session_lost")
@@ -175,7 +254,9 @@ class RolloutLoop:
 
     def _swap(self, policy: ActingPolicy, recorder: Recorder) -> None:
         """Another policy acts from the next step on."""
-        recorder.swap(policy.generation, policy.version, self._stage.observations, self._stage.masks, policy.memory)
+        recorder.swap(
+            policy.generation, policy.version, self._environments.observations, self._environments.masks, policy.memory
+        )
         if self._generation != policy.generation:
             self._memory = None
         self._policy, self._generation = policy, policy.generation
@@ -194,7 +275,7 @@ class RolloutLoop:
             self._swap(policy, recorder)
 
     def _follow_assignment(self, recorder: Recorder) -> None:
-        """Begins what the learner asks for anew, between two steps.
+        """Begins the newest task, between two steps.
 
         An evaluation begins with environments that are reset, and ends with them: no episode is partly of both. What
         was recorded before it is sent.
@@ -203,31 +284,31 @@ class RolloutLoop:
             EnvironmentFailed: They could not be reset.
         """
         behavior = self._behavior
-        duty = self._duties.of(self._link.assignment, behavior.behavior, behavior.team)
-        if duty == self._duty:
+        task = self._tasks.of(self._link.assignment, behavior.behavior, behavior.team)
+        if task == self._task:
             return
-        before, self._duty = self._duty, duty
-        _log.info("assignment", behavior=behavior.behavior, **duty.words())
+        before, self._task = self._task, task
+        _log.info("assignment", behavior=behavior.behavior, **task.words())
         if not before.evaluates:
-            recorder.cut(self._stage.observations, self._stage.masks)
-        if duty.evaluates:
-            self._examine(duty)
+            recorder.cut(self._environments.observations, self._environments.masks)
+        if task.evaluates:
+            self._begin_evaluation(task)
         elif before.evaluates:
-            self._stop_examining(recorder)
+            self._end_evaluation(recorder)
 
-    def _examine(self, duty: Duty) -> None:
+    def _begin_evaluation(self, task: Task) -> None:
         """Begins an evaluation."""
-        link, form = self._link, self._stage.form
+        link, form = self._link, self._environments.form
         noise = evaluation_noise(link.run_seed, link.actor_index, form.spec, form.num_envs)
-        self._examiner = BatchExaminer(duty, form.spec, self._behavior, form.num_envs, noise)
+        self._evaluation = VectorEvaluationRound(task, form.spec, self._behavior, form.num_envs, noise)
         self._reset()
-        self._examiner.begin(self._seeds())
+        self._evaluation.begin(self._seeds())
 
-    def _stop_examining(self, recorder: Recorder) -> None:
+    def _end_evaluation(self, recorder: Recorder) -> None:
         """Goes back to training, with episodes that begin now."""
-        if self._examiner is not None:
-            self._examiner.flush()
-        self._examiner = None
+        if self._evaluation is not None:
+            self._evaluation.flush()
+        self._evaluation = None
         self._evaluations += 1
         self._reset()
         recorder.begin(self._seeds())
@@ -240,16 +321,16 @@ class RolloutLoop:
             PolicyUnusable: A policy failed in an evaluation, or in lock-step.
         """
         policy = self._policy
-        if self._examiner is not None:
-            self._examine_step(self._examiner, recorder)
+        if self._evaluation is not None:
+            self._evaluation_step(self._evaluation, recorder)
         elif policy is not None and self._may_step(policy, recorder):
             try:
-                self._step(policy.greedy() if self._duty.deterministic else policy, recorder)
+                self._step(policy.greedy() if self._task.deterministic else policy, recorder)
             except PolicyUnusable as why:
                 self._refuse(why, recorder)
                 return
             if (number := self._lockstep.stepped()) > 0:
-                recorder.end_round(number, self._stage.observations, self._stage.masks)
+                recorder.end_round(number, self._environments.observations, self._environments.masks)
         else:
             self._wait(recorder)
 
@@ -259,7 +340,7 @@ class RolloutLoop:
         Raises:
             EnvironmentFailed: The round begins with environments that could not be reset.
         """
-        if self._duty.idles or not self._behavior.may_step(self._stage.num_envs):
+        if self._task.idles or not self._behavior.may_step(self._environments.num_envs):
             return False
         self._lockstep.follow(self._link.assignment)
         begun = self._lockstep.begin(policy)
@@ -272,36 +353,36 @@ class RolloutLoop:
                 recorder.begin(self._seeds())
         return not self._lockstep.is_waiting
 
-    def _examine_step(self, examiner: BatchExaminer, recorder: Recorder) -> None:
-        actions = examiner.act(self._policy, self._stage.observations, self._stage.masks)
+    def _evaluation_step(self, evaluation: VectorEvaluationRound, recorder: Recorder) -> None:
+        actions = evaluation.act(self._policy, self._environments.observations, self._environments.masks)
         if actions is None:
             self._wait(recorder)
             return
-        result = self._stage.step(actions)
-        examiner.record(result)
+        result = self._environments.step(actions)
+        evaluation.record(result)
         self._took(result)
         if self._vector_steps % SAMPLE_EVERY_STEPS == 0:
             self._report(self._timer.clock())
 
     def _end(self, recorder: Recorder) -> None:
         """Sends what there is: the actor is about to stop."""
-        if self._examiner is not None:
-            self._examiner.flush()
+        if self._evaluation is not None:
+            self._evaluation.flush()
             recorder.flush()
         else:
-            recorder.cut(self._stage.observations, self._stage.masks)
+            recorder.cut(self._environments.observations, self._environments.masks)
 
     def _step(self, policy: ActingPolicy, recorder: Recorder) -> None:
         """Takes a step of all environments; now and then looks at the clock meanwhile, and reports."""
         timer = self._timer if self._vector_steps % SAMPLE_EVERY_STEPS == 0 else None
         begun = timer.clock() if timer is not None else 0.0
-        stage = self._stage
-        observations, masks = stage.observations, stage.masks
+        environments = self._environments
+        observations, masks = environments.observations, environments.masks
         actions = policy.act(observations, masks, self._noise, self._memory)
         acted = timer.clock() if timer is not None else 0.0
-        result = stage.step(actions)
+        result = environments.step(actions)
         stepped = timer.clock() if timer is not None else 0.0
-        recorder.record(observations, masks, actions, result, stage.masks)
+        recorder.record(observations, masks, actions, result, environments.masks)
         if actions.memory_out is not None:
             self._memory = began(actions.memory_out, result.ended, result.ignored)
         if timer is not None:
@@ -313,7 +394,7 @@ class RolloutLoop:
     def _took(self, result: StepResult) -> None:
         """Counts a step of all environments."""
         self._vector_steps += 1
-        self._counts.env_steps += self._stage.num_envs
+        self._counts.env_steps += self._environments.num_envs
         if result.ended:
             self._episodes += len(result.ended)
             self._counts.ended(result.ends.tolist())
@@ -335,41 +416,41 @@ class RolloutLoop:
         self._report(now)
 
     def _recover(self, failure: EnvironmentFailed, recorder: Recorder | None) -> None:
-        """Begins anew with environments that are made anew, unless the link stops.
+        """Begins again with remade environments, unless the link stops.
 
         Raises:
             EnvironmentFailedTooOften: They fail again and again.
         """
-        is_back = self._stage.recover(failure, _nothing if recorder is None else recorder.flush)
+        is_back = self._environments.recover(failure, _nothing if recorder is None else recorder.flush)
         self._memory = None
-        if is_back and self._examiner is not None:
-            self._examiner.begin(self._seeds())
+        if is_back and self._evaluation is not None:
+            self._evaluation.begin(self._seeds())
         elif is_back and recorder is not None:
             recorder.begin(self._seeds())
 
     def _reset(self) -> None:
         self._memory = None
-        self._stage.reset()
+        self._environments.reset()
 
     def _seeds(self) -> list[int]:
         """Other seeds after each failure, so that a fault of one seed does not repeat for ever, and after evaluations.
 
         Evaluations all begin with the same ones, so that what they measure differs by the policy alone.
         """
-        link, envs = self._link, self._stage.num_envs
+        link, envs = self._link, self._environments.num_envs
         if self._lockstep.is_on:
             checkpoint = self._lockstep.checkpoint
-            return checkpoint_seeds(link.run_seed, link.actor_index, envs, checkpoint, life=self._stage.failures)
-        life = self._stage.failures + self._evaluations
-        if self._examiner is not None:
-            life = OTHER_STREAM + self._stage.failures_in_row
+            return checkpoint_seeds(link.run_seed, link.actor_index, envs, checkpoint, life=self._environments.failures)
+        life = self._environments.failures + self._evaluations
+        if self._evaluation is not None:
+            life = OTHER_STREAM + self._environments.failures_in_row
         return environment_seeds(link.run_seed, link.actor_index, envs, life=life)
 
     def _is_done(self) -> bool:
         limits = self._limits
-        steps = self._vector_steps * self._stage.num_envs
+        steps = self._vector_steps * self._environments.num_envs
         return (0 < limits.max_steps <= steps) or (0 < limits.max_episodes <= self._episodes)
 
 
 def _nothing() -> None:
-    """There is nothing to send yet."""
+    """Does nothing: there is nothing to send yet."""

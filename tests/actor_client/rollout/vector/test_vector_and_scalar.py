@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from actor_client.envs.base import EnvBatch
 from actor_client.envs.scalar import ScalarBatch
 from actor_client.envs.vector import VectorBatch
-from actor_client.rollout.loop import LoopLimits, RolloutLoop
+from actor_client.rollout.vector.loop import LoopLimits, RolloutLoop
 from tests.actor_client.rollout.harness import KeepingLink, KeepingSession, Piece, RulePolicy, pieces
 
 ENVS = 4

@@ -15,7 +15,7 @@ from actor_client.envs.errors import EnvironmentFailedTooOften, UnknownEnvironme
 from actor_client.envs.scalar import ScalarBatch
 from actor_client.envs.vector import VectorBatch
 from actor_client.exits import ExitCode
-from actor_client.rollout.loop import LoopLimits, RolloutLoop
+from actor_client.rollout.vector.loop import LoopLimits, RolloutLoop
 from tests.actor_client.envs import toys
 from tests.actor_client.rollout.harness import KeepingLink, KeepingSession, RulePolicy
 
@@ -169,7 +169,7 @@ def test_the_pause_grows_and_is_not_cut_short() -> None:
     makes = [raising(UnknownEnvironment("port busy"))] * 3
     loop, _, session = loop_over(scalar(step_fails=(0,)), *makes, scalar(), failures=9, pause_seconds=1.0)
     now = [0.0]
-    loop._timer.clock = lambda: now[0]
+    loop._environments._clock = lambda: now[0]
 
     def wait(seconds: float) -> None:
         waited.append(seconds)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import structlog
 
@@ -16,26 +18,31 @@ from learner.checkpoints.runfolder import RunFolder, open_run_folder
 from learner.commands.inference import serve_inference
 from learner.commands.preflight import check_supported
 from learner.common.exits import ExitCode, UserError
+from learner.common.files import WriteFailed
+from learner.ingest.behaviors import Behavior
 from learner.observe import logs
 from learner.observe.address import BoundAddresses, remove_addresses
 from learner.observe.display import Display, open_display
 from learner.observe.logs import LogFile
-from learner.run.announcing import announce
+from learner.observe.summary import BehaviorSummary, Summary, write_summary
+from learner.observe.summary_table import print_summary
 from learner.run.assembly import Assembly
 from learner.run.checkpointing import Kept
-from learner.run.ending import write_ending
 from learner.run.lockstep.resuming import is_over
 from learner.run.operator_signals import OperatorSignals
 from learner.run.setup import (
+    announce,
     with_port,
 )
 from learner.run.stopping import Stop
 from learner.service.server import LearnerServer, require_free
 from learner.settings import LoadedRun
 from learner.status.actor_shares import bottleneck_meter
+from learner.status.run_status import RunStatus
 from learner.web.status_site import StatusSite, check_http
 
 log = structlog.get_logger(__name__)
+
 
 _WATCH_SECONDS = 0.05
 _SIGNALLED = {"action": "the present update ends and everything is saved; a second signal waits for no actor"}
@@ -100,8 +107,8 @@ class Learner:
         with parts.record, parts.stopping.listening(), OperatorSignals(parts.control).listening():
             await server.start()
             parts.control.attach(server)
-            parts.teacher.attach(server.set_assignment)
-            parts.measuring.attach(server)
+            parts.curriculum.attach(server.set_assignment)
+            parts.evaluations.attach(server)
             if parts.lockstep is not None:
                 parts.lockstep.attach(server.set_assignment, server.set_hold)
             try:
@@ -145,11 +152,11 @@ class Learner:
         parts = self._parts
         bottleneck = bottleneck_meter(parts.sessions, parts.behaviors)
         while not parts.stopping.asked.is_set():
-            parts.picture.note_steps(is_paused=parts.trainers.is_paused)
+            parts.run_status.note_steps(is_paused=parts.trainers.is_paused)
             found = bottleneck.update(parts.state, parts.trainers.busy_seconds)
-            parts.picture.verdict = parts.measuring.verdict(found)
+            parts.run_status.verdict = parts.evaluations.verdict(found)
             limit = parts.service.max_wall_seconds
-            if limit is not None and parts.picture.uptime_seconds >= limit:
+            if limit is not None and parts.run_status.uptime_seconds >= limit:
                 parts.stopping.ask("max_wall_seconds", final=True)
             elif parts.trainers.is_finished:
                 parts.stopping.ask("max_steps", final=True)
@@ -171,7 +178,7 @@ class Learner:
             has_failed=stop.error is not None,
         )
         await asyncio.to_thread(thread.join, _JOIN_SECONDS)
-        parts.picture.note_steps(is_paused=parts.trainers.is_paused)
+        parts.run_status.note_steps(is_paused=parts.trainers.is_paused)
         return parts.stopping.stop or stop  # the last update may have failed
 
     def _conclude(self, stop: Stop, *, has_ended: bool) -> int:
@@ -187,15 +194,56 @@ class Learner:
             log.error("update_not_over", waited_seconds=_JOIN_SECONDS, action="the last run state stays as it is")
         kept = Kept({}, is_complete=has_ended)
         if has_ended and stop.error is None:
-            parts.measuring.finish(trainers)
+            parts.evaluations.finish(trainers)
             kept = parts.keeper.finish(trainers)
         parts.factory.close(trainers)
         if isinstance(stop.error, UserError) and stop.error.exit_code is ExitCode.BAD_CHECKPOINT:
             raise stop.error  # nothing was trained: the summary of the start before stays
         behaviors = parts.behaviors.all()
-        is_told = write_ending(parts.folder, parts.picture, behaviors, kept.models, stop, generation=parts.generation)
+        is_told = write_ending(
+            parts.folder, parts.run_status, behaviors, kept.models, stop, generation=parts.generation
+        )
         if isinstance(stop.error, UserError):
             raise stop.error
         if stop.error is not None:
             return ExitCode.TRAINER_FAILED
         return ExitCode.OK if kept.is_complete and is_told else ExitCode.NOT_SAVED
+
+
+def write_ending(
+    folder: RunFolder,
+    run_status: RunStatus,
+    behaviors: Sequence[Behavior],
+    models: Mapping[str, Path | None],
+    stop: Stop,
+    *,
+    generation: int,
+) -> bool:
+    """Writes ``summary.json`` and prints the same as a table.
+
+    Returns:
+        Whether the file was written; a full disk costs the file, not the table.
+    """
+    summary = Summary(
+        run_id=folder.run_id,
+        generation=generation,
+        stop_reason=stop.reason,
+        behaviors={
+            behavior.name: BehaviorSummary.of(
+                run_status.behavior_view(behavior),
+                run_status.milestones(behavior.name),
+                run_status.actor_numbers(behavior),
+                models.get(behavior.name),
+            )
+            for behavior in behaviors
+        },
+        lockstep=run_status.lockstep(),
+    )
+    is_written = True
+    try:
+        write_summary(folder.path, summary)
+    except WriteFailed as error:
+        log.error("summary_failed", error=str(error))
+        is_written = False
+    print_summary(summary)
+    return is_written

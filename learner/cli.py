@@ -17,8 +17,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from learner.commands.compare_runs import add_compare
 from learner.commands.evaluate import add_evaluate
-from learner.commands.runs.commands import add_compare, add_runs
+from learner.commands.list_runs import add_runs
 from learner.common.exits import ExitCode, UserError
 
 if TYPE_CHECKING:

@@ -84,13 +84,13 @@ def _evaluate(parsed: argparse.Namespace) -> int:
             set_items=["rollcast.http=false", "rollcast.control_address=127.0.0.1:0"],
             environ=dict(os.environ),
         )
-        from learner.commands.evaluate_run import Wish, evaluate  # noqa: PLC0415 - torch takes seconds to load
+        from learner.commands.evaluate_run import EvaluationRequest, evaluate  # noqa: PLC0415 - torch takes seconds to load
     except ModuleNotFoundError as error:
         raise UserError(
             ExitCode.MISSING_EXTRA,
             f"evaluate needs the module {error.name!r}; in the checkout: pip install '.[learner]'",
         ) from None
-    wish = Wish(
+    request = EvaluationRequest(
         folder=folder,
         loaded=loaded,
         checkpoint=parsed.checkpoint,
@@ -100,4 +100,4 @@ def _evaluate(parsed: argparse.Namespace) -> int:
         is_deterministic=True if parsed.deterministic else False if parsed.stochastic else None,
         seed=max(0, loaded.options.env_settings.seed) if parsed.seed is None else parsed.seed,
     )
-    return evaluate(wish, json_file=parsed.json)
+    return evaluate(request, json_file=parsed.json)

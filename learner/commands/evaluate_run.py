@@ -18,12 +18,11 @@ from rollcast.v1 import policy_pb2
 from learner.commands.finished_run import SavedPolicies
 from learner.common.exits import ExitCode, UserError
 from learner.evaluation.during_training import OrderDesk
-from learner.evaluation.examination import Candidate, Examination
-from learner.evaluation.players import players
+from learner.evaluation.round import Candidate, EvaluationRound, players
 from learner.link.evaluation import EvaluationResult, Played
 from learner.observe import logs
 from learner.observe.address import BoundAddresses
-from learner.run.acting import Acting, Casting
+from learner.run.policy_server import PolicyServer, ServeConfig
 from learner.service.server import require_free
 from learner.settings import LoadedRun, RunOptions
 from learner.trainers.base import Trainer
@@ -35,7 +34,7 @@ SETTLE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class EvaluationRequest:
     """What is asked for.
 
     Attributes:
@@ -59,19 +58,19 @@ class Wish:
     seed: int
 
 
-class Sitting:
-    """Waits for actors, shares the episodes out, and ends when all were played; a `Director` and `EvaluationSink`.
+class OfflineEvaluation:
+    """Waits for actors, shares the episodes out, and ends when all were played; an `EpisodeScheduler` and `EvaluationSink`.
 
     Args:
-        wish: what is asked for.
-        acting: where it happens.
+        request: what is asked for.
+        policy_server: serves the policies.
     """
 
-    def __init__(self, wish: Wish, acting: Acting) -> None:
-        self._wish = wish
-        self._acting = acting
+    def __init__(self, request: EvaluationRequest, policy_server: PolicyServer) -> None:
+        self._request = request
+        self._policy_server = policy_server
         self._desk: OrderDesk | None = None
-        self._running: Examination | None = None
+        self._running: EvaluationRound | None = None
         self._present: Sequence[Candidate] = ()
         self._changed_at = time.monotonic()
         self._ordered: set[str] = set()
@@ -91,14 +90,14 @@ class Sitting:
         """Begins once all are here, and ends once all was played."""
         if self._desk is None:
             return
-        wanted = [name for name in trainers if self._wish.behavior in {None, name}]
+        wanted = [name for name in trainers if self._request.behavior in {None, name}]
         self._steps = {name: trainers[name].get_step for name in wanted}
-        present = players(self._acting.sessions, wanted)
+        present = players(self._policy_server.sessions, wanted)
         if present != self._present:
             self._present, self._changed_at = present, time.monotonic()
         if self._running is None:
             if time.monotonic() - self._changed_at >= SETTLE_SECONDS:
-                if len(present) >= self._wish.actors:
+                if len(present) >= self._request.actors:
                     self._begin(wanted)
                 else:
                     self._tell_who_is_missing(wanted, len(present))
@@ -109,7 +108,7 @@ class Sitting:
         self._ordered &= live
         self._deal(self._running, self._desk)
         if self._running.is_done:
-            self._acting.stopping.ask_anywhere("evaluated", True)
+            self._policy_server.stopping.ask_anywhere("evaluated", True)
 
     def results(self) -> list[EvaluationResult]:
         """Returns what was played, by behavior; after the end."""
@@ -130,18 +129,18 @@ class Sitting:
         ]
 
     def _begin(self, wanted: Sequence[str]) -> None:
-        found = {name: policy for name in wanted if (policy := self._acting.store.latest(name)) is not None}
+        found = {name: policy for name in wanted if (policy := self._policy_server.store.latest(name)) is not None}
         if not found:
             return
         versions = {name: (each.description.generation, each.description.version) for name, each in found.items()}
         # What acts is published as it shall act; the order only says it.
         is_deterministic = all(each.description.deterministic for each in found.values())
-        self._running = Examination(self._wish.episodes, versions, is_deterministic=is_deterministic)
-        log.info("evaluation_begins", actors=len(self._present), episodes=self._wish.episodes, steps=self._steps)
+        self._running = EvaluationRound(self._request.episodes, versions, is_deterministic=is_deterministic)
+        log.info("evaluation_begins", actors=len(self._present), episodes=self._request.episodes, steps=self._steps)
 
     def _tell_who_is_missing(self, wanted: Sequence[str], players_present: int) -> None:
         """Says, each time that it changes, that actors have come and what they cannot begin without."""
-        connected = sum(session.is_connected for session in self._acting.sessions.live())
+        connected = sum(session.is_connected for session in self._policy_server.sessions.live())
         if (connected, players_present) == self._told_of:
             return
         self._told_of = (connected, players_present)
@@ -150,21 +149,21 @@ class Sitting:
                 "waiting_for_more_actors",
                 connected=connected,
                 that_can_play=players_present,
-                needed=self._wish.actors,
+                needed=self._request.actors,
                 behaviors=list(wanted),
             )
 
-    def _deal(self, running: Examination, desk: OrderDesk) -> None:
+    def _deal(self, running: EvaluationRound, desk: OrderDesk) -> None:
         for order in running.deal(self._present):
             self._ordered.add(order.session_id)
             desk.order(order)
 
 
-def evaluate(wish: Wish, *, json_file: str | None) -> int:
+def evaluate(request: EvaluationRequest, *, json_file: str | None) -> int:
     """Evaluates, prints what it came to, and returns the exit code.
 
     Args:
-        wish: what is asked for.
+        request: what is asked for.
         json_file: where the results go as JSON; ``-`` is standard output, in place of the table.
 
     Raises:
@@ -172,15 +171,15 @@ def evaluate(wish: Wish, *, json_file: str | None) -> int:
     """
     if json_file not in {None, "-"}:
         _check_target(json_file)
-    service = wish.loaded.options.rollcast
+    service = request.loaded.options.rollcast
     logs.configure(service.log_format, "info")
     require_free(service.address, "--address")
-    results, is_complete, named = asyncio.run(_evaluate(wish))
+    results, is_complete, named = asyncio.run(_evaluate(request))
     document = {
-        "run": str(wish.folder),
-        "checkpoint": wish.checkpoint,
-        "seed": wish.seed,
-        "episodes_asked": wish.episodes,
+        "run": str(request.folder),
+        "checkpoint": request.checkpoint,
+        "seed": request.seed,
+        "episodes_asked": request.episodes,
         "is_complete": is_complete,
         "behaviors": [result.document() for result in results],
     }
@@ -220,26 +219,26 @@ def _more(result: EvaluationResult, named_step: int | None) -> str:
     return f"; its checkpoint is named {named_step}: {named_step - result.step} steps were collected and not trained"
 
 
-async def _evaluate(wish: Wish) -> tuple[list[EvaluationResult], bool, Mapping[str, int]]:
-    sittings: list[Sitting] = []
+async def _evaluate(request: EvaluationRequest) -> tuple[list[EvaluationResult], bool, Mapping[str, int]]:
+    sittings: list[OfflineEvaluation] = []
 
-    def direct(acting: Acting) -> Sitting:
-        sittings.append(Sitting(wish, acting))
+    def direct(policy_server: PolicyServer) -> OfflineEvaluation:
+        sittings.append(OfflineEvaluation(request, policy_server))
         return sittings[0]
 
-    states = SavedPolicies(wish.folder, wish.checkpoint, wish.behavior)
-    options = _acting_options(wish.loaded.options, states.names)
-    casting = Casting(
+    states = SavedPolicies(request.folder, request.checkpoint, request.behavior)
+    options = _acting_options(request.loaded.options, states.names)
+    config = ServeConfig(
         options=options,
-        run_id=wish.folder.resolve().name,
+        run_id=request.folder.resolve().name,
         generation=1,
-        seed=wish.seed,
+        seed=request.seed,
         load=states.load,
         duty=policy_pb2.BehaviorAssignment(role=policy_pb2.AssignmentRole.ValueType(AssignmentRole.IDLE)),
-        is_deterministic=wish.is_deterministic,
+        is_deterministic=request.is_deterministic,
         behaviors_table=states.behaviors_table,
     )
-    stop = await Acting(casting, direct).run(lambda bound: _announce(wish, bound))
+    stop = await PolicyServer(config, direct).run(lambda bound: _announce(request, bound))
     if stop.error is not None:
         raise stop.error
     return sittings[0].results(), stop.reason == "evaluated", states.named_steps
@@ -257,8 +256,8 @@ def _acting_options(options: RunOptions, names: Sequence[str]) -> RunOptions:
     return options.model_copy(update=changes)
 
 
-def _announce(wish: Wish, bound: BoundAddresses) -> None:
-    missing = f"{wish.actors} actors" if wish.actors > 1 else "an actor"
+def _announce(request: EvaluationRequest, bound: BoundAddresses) -> None:
+    missing = f"{request.actors} actors" if request.actors > 1 else "an actor"
     log.info(
         "waiting_for_actors",
         address=bound.address,

@@ -19,9 +19,8 @@ from learner.common.exits import ExitCode
 from learner.evaluation.during_training import OrderDesk
 from learner.link.evaluation import EvaluationResult, Played
 from learner.observe.address import BoundAddresses, remove_addresses
-from learner.run.acting import Acting, Casting
-from learner.run.announcing import announce
-from learner.run.setup import choose_seed
+from learner.run.policy_server import PolicyServer, ServeConfig
+from learner.run.setup import announce, choose_seed
 from learner.settings import LoadedRun
 from learner.trainers.base import Trainer
 from learner.web.status_site import http_address_is_default
@@ -30,18 +29,18 @@ log = structlog.get_logger(__name__)
 
 
 class Watching:
-    """Tells now and then what actors reach; a `Director` and `EvaluationSink` that decides nothing.
+    """Tells now and then what actors reach; an `EpisodeScheduler` and `EvaluationSink` that decides nothing.
 
     Each time that as many episodes have ended as the mean return is over, they make one result in the metrics.
 
     Args:
-        acting: where it happens.
+        policy_server: serves the policies.
         window_episodes: how many.
         every_seconds: time between two lines of the log.
     """
 
-    def __init__(self, acting: Acting, *, window_episodes: int, every_seconds: float) -> None:
-        self._acting = acting
+    def __init__(self, policy_server: PolicyServer, *, window_episodes: int, every_seconds: float) -> None:
+        self._policy_server = policy_server
         self._window_episodes = window_episodes
         self._every_seconds = every_seconds
         self._told_at = time.monotonic()
@@ -59,7 +58,7 @@ class Watching:
         self._counts[behavior] = self._counts.get(behavior, 0) + 1
         if self._counts[behavior] % self._window_episodes == 0:
             returns = EvaluationResult.of(behavior, newest, step=0, version=0, is_deterministic=False).returns
-            self._acting.metrics.behavior(behavior).note_evaluation(
+            self._policy_server.metrics.behavior(behavior).note_evaluation(
                 mean=returns.mean, std=returns.std, episodes=self._window_episodes, step=0
             )
 
@@ -78,7 +77,7 @@ class Watching:
                 step=trainer.get_step,
                 episodes=self._counts.get(name, 0),
                 mean_return=mean,
-                actors=len(self._acting.sessions.live()),
+                actors=len(self._policy_server.sessions.live()),
             )
 
 
@@ -95,7 +94,7 @@ async def _serve(loaded: LoadedRun, folder: RunFolder) -> int:
     options, service = loaded.options, loaded.options.rollcast
     store = CheckpointStore(folder)
     state = store.load_run_state() if folder.resuming else None
-    casting = Casting(
+    config = ServeConfig(
         options=options,
         run_id=folder.run_id,
         generation=folder.next_generation(at_least=0 if state is None else state.generation),
@@ -111,7 +110,7 @@ async def _serve(loaded: LoadedRun, folder: RunFolder) -> int:
     )
     watching = partial(Watching, window_episodes=service.reward_buffer_episodes, every_seconds=service.summary_seconds)
     try:
-        stop = await Acting(casting, watching).run(partial(_announce, folder, casting))
+        stop = await PolicyServer(config, watching).run(partial(_announce, folder, config))
     finally:
         remove_addresses(folder.path)
     if stop.error is not None:
@@ -136,6 +135,6 @@ def _load(store: CheckpointStore, saved: Mapping[str, Mapping[str, object]], cho
         log.warning("untrained_policy", behavior=name, reason="no run is resumed, and none is begun from")
 
 
-def _announce(folder: RunFolder, casting: Casting, bound: BoundAddresses) -> None:
+def _announce(folder: RunFolder, config: ServeConfig, bound: BoundAddresses) -> None:
     page = f"http://{bound.http}/" if bound.http else ""
-    announce(folder, bound, page=page, generation=casting.generation, seed=casting.seed, inference=True)
+    announce(folder, bound, page=page, generation=config.generation, seed=config.seed, inference=True)

@@ -4,24 +4,81 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final, Protocol
 
 import structlog
 
-from learner.evaluation.best import BestKeeper, Candidate
-from learner.evaluation.examination import Examination
-from learner.evaluation.patience import Patience
-from learner.evaluation.players import players
+from learner.checkpoints.store import CheckpointStore
+from learner.curriculum.lessons import Lessons
+from learner.evaluation.best import CHECKPOINT_SHARE, BestKeeper, Candidate
+from learner.evaluation.round import EvaluationRound, players
 from learner.ingest.sessions import SessionTable
-from learner.link.evaluation import EvaluationResult, Played
-from learner.link.orders import Order
+from learner.link.evaluation import EvaluationResult, Order, Played
 from learner.observe.metrics import LearnerMetrics
 from learner.observe.stats import Aggregation
+from learner.observe.view import Verdict
 from learner.publish.store import PolicyStore
 from learner.settings.evaluation import EvaluationSettings
+from learner.settings.service import ServiceSettings
+from learner.status.record import RunRecord
+from learner.status.run_status import RunStatus
 from learner.trainers.base import Trainer
 
 log = structlog.get_logger(__name__)
+
+
+TOLD_AFTER_SECONDS: Final = 60.0
+"""One that takes longer is told of, and again each time that it has taken twice as long."""
+REST_FACTOR: Final = 9
+"""After one that was given up none begins for so many times as long as it took: at most a tenth of the time is lost."""
+
+
+class StallTimer:
+    """The clock of one evaluation.
+
+    Args:
+        max_silent_seconds: how long no episode may end.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, max_silent_seconds: float, clock: Callable[[], float]) -> None:
+        self._max_silent_seconds = max_silent_seconds
+        self._clock = clock
+        self._began_at = self._heard_at = clock()
+        self._told_after = TOLD_AFTER_SECONDS
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken."""
+        return self._clock() - self._began_at
+
+    @property
+    def silent_seconds(self) -> float:
+        """For how long no episode has ended."""
+        return self._clock() - self._heard_at
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is to be given up."""
+        return self.silent_seconds >= self._max_silent_seconds
+
+    @property
+    def rests_until(self) -> float:
+        """When the next one may begin if this one is given up now, on the clock."""
+        return self._clock() + REST_FACTOR * self.seconds
+
+    def note_episode(self) -> None:
+        """An episode has ended."""
+        self._heard_at = self._clock()
+
+    def is_to_be_told(self) -> bool:
+        """Returns whether it is time to say how long it has taken; true once each time."""
+        if self.seconds < self._told_after:
+            return False
+        while self._told_after <= self.seconds:
+            self._told_after *= 2
+        return True
 
 
 LOOK_SECONDS: Final = 1.0
@@ -69,7 +126,7 @@ class Evaluator:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
-        self._patience = Patience(settings.max_silent_seconds, clock)
+        self._stall_timer = StallTimer(settings.max_silent_seconds, clock)
         self._not_before = self._look_at = clock()
         self.obstacle = ""
         self._settings = settings
@@ -79,7 +136,7 @@ class Evaluator:
         self._metrics = metrics
         self._on_result = on_result
         self._desk: OrderDesk | None = None
-        self._running: Examination | None = None
+        self._running: EvaluationRound | None = None
         self._candidates: dict[str, Candidate] = {}
         self._intervals: dict[str, int] = {}
         self._ordered: set[str] = set()
@@ -91,7 +148,7 @@ class Evaluator:
     def add(self, behavior: str, team: int, assignment_id: int, played: Played) -> None:
         """Takes a finished episode; one that no running evaluation asked for counts nowhere."""
         if self._running is not None and self._running.add((behavior, team), assignment_id, played):
-            self._patience.note_episode()
+            self._stall_timer.note_episode()
 
     def after_turn(self, trainers: Mapping[str, Trainer]) -> None:
         """Begins, goes on with, or ends an evaluation."""
@@ -119,22 +176,22 @@ class Evaluator:
             trainer.publish_present()  # what is kept below is what is measured
         pinned = {name: policy for name in training if (policy := self._store.pin(name)) is not None}
         versions = {name: (each.description.generation, each.description.version) for name, each in pinned.items()}
-        found = Examination(self._settings.episodes, versions, is_deterministic=self._settings.deterministic)
+        found = EvaluationRound(self._settings.episodes, versions, is_deterministic=self._settings.deterministic)
         self._candidates = {name: Candidate.of(training[name]) for name in pinned}
         interval_steps = self._settings.interval_steps or 1
         self._intervals.update({name: trainer.get_step // interval_steps for name, trainer in training.items()})
-        self._running, self._patience = found, Patience(self._settings.max_silent_seconds, self._clock)
+        self._running, self._stall_timer = found, StallTimer(self._settings.max_silent_seconds, self._clock)
         for order in found.deal(free):
             self._ordered.add(order.session_id)
             desk.order(order)
         log.debug("evaluation_began", versions=versions, actors=len(free))
 
-    def _go_on(self, running: Examination, trainers: Mapping[str, Trainer], desk: OrderDesk) -> None:
+    def _go_on(self, running: EvaluationRound, trainers: Mapping[str, Trainer], desk: OrderDesk) -> None:
         over = [name for name in running.versions if name not in trainers or not trainers[name].should_still_train]
         if running.is_done or over:
             self._end(running, trainers, desk)
             return
-        if self._patience.is_over:
+        if self._stall_timer.is_over:
             self._give_up(running)
             self._end(running, trainers, desk)
             return
@@ -148,25 +205,25 @@ class Evaluator:
                 desk.order(order)
         self._tell(running)
 
-    def _give_up(self, running: Examination) -> None:
-        self._not_before = self._patience.rests_until
+    def _give_up(self, running: EvaluationRound) -> None:
+        self._not_before = self._stall_timer.rests_until
         log.warning(
             "evaluation_given_up",
-            seconds=round(self._patience.seconds),
-            silent_seconds=round(self._patience.silent_seconds),
+            seconds=round(self._stall_timer.seconds),
+            silent_seconds=round(self._stall_timer.silent_seconds),
             episodes=f"{running.finished}/{running.episodes}",
             none_for_seconds=round(self._not_before - self._clock()),
             action="look at its actors' logs; if episodes take longer, raise rollcast.evaluation.max_silent_seconds",
         )
 
-    def _tell(self, running: Examination) -> None:
+    def _tell(self, running: EvaluationRound) -> None:
         """Shows what the evaluation holds up, and says in the log how long it has taken, if it is long."""
         if self._clock() < self._look_at:
             return
         self._look_at = self._clock() + LOOK_SECONDS
         present = {candidate.session_id for candidate in players(self._sessions, running.versions)}
         is_alone = bool(present) and present <= self._ordered
-        seconds = round(self._patience.seconds)
+        seconds = round(self._stall_timer.seconds)
         episodes = f"{running.finished}/{running.episodes}"
         self.obstacle = (
             f"nobody trains while every actor plays an evaluation ({episodes} episodes after {seconds} s); an actor "
@@ -174,13 +231,13 @@ class Evaluator:
             if is_alone
             else ""
         )
-        if not self._patience.is_to_be_told():
+        if not self._stall_timer.is_to_be_told():
             return
         told = log.warning if is_alone else log.info
         told(
             "evaluation_goes_on",
             seconds=seconds,
-            silent_seconds=round(self._patience.silent_seconds),
+            silent_seconds=round(self._stall_timer.silent_seconds),
             episodes=episodes,
             actors=len(self._ordered),
             training_actors=len(present - self._ordered),
@@ -188,7 +245,7 @@ class Evaluator:
             given_up_after_silent_seconds=self._settings.max_silent_seconds,
         )
 
-    def _end(self, running: Examination, trainers: Mapping[str, Trainer], desk: OrderDesk) -> None:
+    def _end(self, running: EvaluationRound, trainers: Mapping[str, Trainer], desk: OrderDesk) -> None:
         self._running, self.obstacle = None, ""
         for session_id in self._ordered:
             desk.release(session_id)
@@ -202,7 +259,7 @@ class Evaluator:
                 self._metrics.behavior(name).note_empty_evaluation()
         self._candidates = {}
 
-    def _report(self, trainer: Trainer, running: Examination, version: int, played: list[Played]) -> None:
+    def _report(self, trainer: Trainer, running: EvaluationRound, version: int, played: list[Played]) -> None:
         name = trainer.brain_name
         candidate = self._candidates[name]
         result = EvaluationResult.of(
@@ -240,3 +297,79 @@ class Evaluator:
             **{} if result.is_complete else {"cut_short": True},
         )
         self._on_result(result)
+
+
+class EvaluationManager:
+    """Evaluations and best checkpoints of one run; an `EvaluationSink`. In the trainer thread, but for `attach`.
+
+    Args:
+        service: how often, how long, by how many.
+        checkpoints: writes the files.
+        sessions: the actors.
+        store: the policies.
+        lessons: what the environments are set to.
+        metrics: where results are shown.
+        record: keeps them.
+        run_status: shows them to operators.
+    """
+
+    def __init__(
+        self,
+        service: ServiceSettings,
+        checkpoints: CheckpointStore,
+        sessions: SessionTable,
+        store: PolicyStore,
+        *,
+        lessons: Lessons,
+        metrics: LearnerMetrics,
+        record: RunRecord,
+        run_status: RunStatus,
+    ) -> None:
+        self._record = record
+        self._run_status = run_status
+        self._best = BestKeeper(
+            checkpoints,
+            lessons,
+            evaluates=service.evaluation.interval_steps is not None,
+            metrics=metrics,
+            on_best=run_status.note_best,
+            every_seconds=service.checkpoint_seconds / CHECKPOINT_SHARE,
+            on_saved=record.note_saved,
+            on_not_saved=record.note_not_saved,
+        )
+        self._evaluator = Evaluator(
+            service.evaluation, sessions, store, self._best, metrics=metrics, on_result=self._note
+        )
+
+    def attach(self, desk: OrderDesk) -> None:
+        """Names what brings actors their orders; from any thread."""
+        self._evaluator.attach(desk)
+
+    def add(self, behavior: str, team: int, assignment_id: int, played: Played) -> None:
+        """Takes a finished episode of an evaluation."""
+        self._evaluator.add(behavior, team, assignment_id, played)
+
+    def begin(self, trainer: Trainer) -> None:
+        """Shows what a run that goes on has kept of a behavior."""
+        self._best.begin(trainer)
+
+    def after_turn(self, trainers: Mapping[str, Trainer]) -> None:
+        """Looks whether there is something to measure or to keep."""
+        self._evaluator.after_turn(trainers)
+        self._best.after_turn(trainers)
+
+    def finish(self, trainers: Mapping[str, Trainer]) -> None:
+        """The run ends: what is best now is kept now."""
+        self._best.after_turn(trainers, is_last=True)
+
+    def verdict(self, found: Verdict) -> Verdict:
+        """Returns a verdict as it is to be shown: while all actors evaluate, that is what holds the run up.
+
+        May be called from any thread.
+        """
+        obstacle = self._evaluator.obstacle
+        return replace(found, name="none", text=obstacle) if obstacle else found
+
+    def _note(self, result: EvaluationResult) -> None:
+        self._record.note_evaluation(result)
+        self._run_status.note_evaluation(result.behavior, result.returns.mean)

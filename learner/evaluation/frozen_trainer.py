@@ -23,7 +23,7 @@ _POLICY: Final = "policy."
 """What the names of its parameters begin with, beside those of critics."""
 
 
-class ActingTrainer(RLTrainer):
+class FrozenTrainer(RLTrainer):
     """Publishes the policy of one behavior, hands on what is played with it, and drops every step; for all of our trainers.
 
     Args:

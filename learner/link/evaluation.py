@@ -3,9 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
+from rollcast.enums import Purpose
+from rollcast.trajectories import Chunk
+
+
+@dataclass(slots=True, eq=False)
+class Order:
+    """A share of an evaluation: so many whole episodes of each behavior id of a session.
+
+    Attributes:
+        session_id: whose.
+        episodes: of each behavior id.
+        versions: generation and version of the policy of each behavior to be measured; others act with their newest.
+        is_deterministic: the mode of the distribution acts.
+        assignment_id: what the service sent it as, and what comes back in records; 0 before it was sent.
+    """
+
+    session_id: str
+    episodes: int
+    versions: Mapping[str, tuple[int, int]]
+    is_deterministic: bool
+    assignment_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +111,37 @@ class EvaluationResult:
     def document(self) -> dict[str, Any]:
         """Returns it as JSON has it."""
         return asdict(self)
+
+
+class EvaluationSink(Protocol):
+    """Takes finished episodes of evaluations; called in the trainer thread."""
+
+    def add(self, behavior: str, team: int, assignment_id: int, played: Played) -> None:
+        """Takes one."""
+
+
+class NoEvaluation:
+    """Takes nothing: nobody evaluates."""
+
+    def add(self, behavior: str, team: int, assignment_id: int, played: Played) -> None:
+        """Forgets it."""
+
+
+def hand_on(behavior: str, chunk: Chunk, sink: EvaluationSink) -> None:
+    """Hands the evaluated episodes of a chunk to a sink."""
+    columns = chunk.columns
+    purposes = columns.get("episode/purpose")
+    if purposes is None:
+        return
+    rows = np.flatnonzero(purposes == Purpose.EVALUATE)
+    if not len(rows):
+        return
+    returns = columns["episode/return"][rows].astype(np.float64)
+    shared = columns.get("episode/group_return")
+    if shared is not None:
+        returns += shared[rows]
+    assignments = columns.get("episode/assignment")
+    numbers = [0] * len(rows) if assignments is None else assignments[rows].tolist()
+    lengths = columns["episode/length"][rows].tolist()
+    for number, total, length in zip(numbers, returns.tolist(), lengths, strict=True):
+        sink.add(behavior, chunk.team, number, Played(total, length))

@@ -11,7 +11,7 @@ from learner.checkpoints.runfolder import RunFolder
 from learner.checkpoints.store import CheckpointStore
 from learner.checkpoints.store import RunState as SavedState
 from learner.common.exits import UserError
-from learner.evaluation.measuring import Measuring
+from learner.evaluation.during_training import EvaluationManager
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.ledger import Ledger
 from learner.ingest.sessions import SessionTable
@@ -29,14 +29,13 @@ from learner.run.setup import (
 )
 from learner.run.site import SiteParts, make_site
 from learner.run.stopping import Stopping
-from learner.run.teaching import Teacher, make_lessons
 from learner.run.trainer_factory import TrainerFactory
-from learner.run.turns import BetweenTurns
+from learner.run.turns import BetweenTurns, CurriculumController, make_lessons
 from learner.service.run_info import RunInfo
 from learner.service.server import LearnerServer
 from learner.settings import LoadedRun
 from learner.status.record import RunRecord
-from learner.status.run_status import Picture
+from learner.status.run_status import RunStatus
 from learner.status.writers import writers_of
 from learner.trainers.loop import TrainerLoop
 from learner.web.status_site import StatusSite, http_address_is_default
@@ -60,10 +59,10 @@ class Assembly:
         seed, generation, device: of this start.
         stopping: whether and why the run ends.
         behaviors, sessions: what actors declared, and the actors.
-        picture, record: what is shown of the run, and what is kept of it.
+        run_status, record: what is shown of the run, and what is kept of it.
         lockstep: its barrier, if the run has one.
-        keeper, measuring: checkpoints, evaluations.
-        teacher: lessons.
+        keeper, evaluations: checkpoints, evaluations.
+        curriculum: lessons.
         factory, trainers: what makes trainers, and what runs them.
         control: what operators ask for.
         address: where actors find the learner; with the bound port once it is known.
@@ -87,7 +86,7 @@ class Assembly:
         self._store = PolicyStore()
         self._metrics = make_metrics(service)
         self._lessons = make_lessons(options, self.seed)
-        self.picture = Picture(
+        self.run_status = RunStatus(
             self.behaviors,
             self.sessions,
             self._ledger,
@@ -105,13 +104,13 @@ class Assembly:
             self.sessions,
             ledger=self._ledger,
             lessons=self._lessons,
-            picture=self.picture,
+            run_status=self.run_status,
             record=self.record,
         )
         self.keeper = self._make_keeper(checkpoints, state)
         if state is None:
             configuration.keep()
-        self.measuring = Measuring(
+        self.evaluations = EvaluationManager(
             service,
             checkpoints,
             self.sessions,
@@ -119,9 +118,9 @@ class Assembly:
             lessons=self._lessons,
             metrics=self._metrics,
             record=self.record,
-            picture=self.picture,
+            run_status=self.run_status,
         )
-        self.teacher = Teacher(self._lessons, self.keeper, self.lockstep)
+        self.curriculum = CurriculumController(self._lessons, self.keeper, self.lockstep)
         self.factory = self._make_factory(loaded)
         self.trainers = self._make_loop(configuration)
         self.control = RunControl(
@@ -131,8 +130,8 @@ class Assembly:
         self._http_falls_back = http_address_is_default(loaded)
 
     def view(self) -> RunView:
-        """Returns the picture of this moment; from any thread."""
-        return self.picture.run_view(self.state, self.address)
+        """Returns the status at this moment; from any thread."""
+        return self.run_status.run_view(self.state, self.address)
 
     @property
     def state(self) -> RunState:
@@ -154,7 +153,7 @@ class Assembly:
             self.behaviors,
             self.sessions,
             self._ledger,
-            self.picture,
+            self.run_status,
             generation=self.generation,
             checkpoint_seconds=self.service.checkpoint_seconds,
             extra={SEED_PART: {"run": self.seed}},
@@ -183,17 +182,17 @@ class Assembly:
             metrics=self._metrics,
             writers=writers_of(loaded, self.folder),
             lessons=self._lessons,
-            measuring=self.measuring,
+            evaluations=self.evaluations,
         )
 
     def _make_loop(self, configuration: Configuration) -> TrainerLoop:
         turns = BetweenTurns(
-            self.teacher,
-            self.picture,
+            self.curriculum,
+            self.run_status,
             self.record,
             self.keeper,
             self.stopping,
-            measuring=self.measuring,
+            evaluations=self.evaluations,
             configuration=configuration,
             lockstep=self.lockstep,
         )
@@ -237,7 +236,7 @@ class Assembly:
             behaviors=self.behaviors,
             sessions=self.sessions,
             store=self._store,
-            picture=self.picture,
+            run_status=self.run_status,
             metrics=self._metrics,
             trainers=lambda: self.trainers.trainers,
             view=self.view,
@@ -251,7 +250,7 @@ class Assembly:
 
     def _trainer_failed(self, error: BaseException) -> None:
         """In the trainer thread, as the last thing it does."""
-        self.picture.last_error = f"{type(error).__name__}: {error}"
+        self.run_status.last_error = f"{type(error).__name__}: {error}"
         if not isinstance(error, UserError):
             log.error("trainer_failed", error=str(error), exc_info=error)
         elif self.service.log_format == "json":  # people read it once: the command prints it as its last line

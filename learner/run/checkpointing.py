@@ -28,7 +28,7 @@ from learner.ingest.sessions import SessionTable, restore, snapshot
 from learner.observe.metrics import CheckpointMetrics
 from learner.observe.rates import Throttle
 from learner.run.lockstep.barrier import Lockstep
-from learner.status.run_status import Picture
+from learner.status.run_status import RunStatus
 from learner.trainers.base import Trainer
 
 log = structlog.get_logger(__name__)
@@ -59,7 +59,7 @@ class CheckpointKeeper:
         behaviors: the behaviors of the run.
         sessions: the actors.
         ledger: the books.
-        picture: the clocks, which go on after a restart; also told of failures.
+        run_status: the clocks, which go on after a restart; also told of failures.
         generation: of this start of the learner.
         checkpoint_seconds: the longest time between two run states.
         extra: what else a run state holds.
@@ -77,7 +77,7 @@ class CheckpointKeeper:
         behaviors: BehaviorTable,
         sessions: SessionTable,
         ledger: Ledger,
-        picture: Picture,
+        run_status: RunStatus,
         *,
         generation: int,
         checkpoint_seconds: float,
@@ -97,7 +97,7 @@ class CheckpointKeeper:
         self._behaviors = behaviors
         self._sessions = sessions
         self._ledger = ledger
-        self._picture = picture
+        self._run_status = run_status
         self._generation = generation
         self._schedule = RecoverySchedule(checkpoint_seconds)
         self._extra = dict(extra)
@@ -120,9 +120,9 @@ class CheckpointKeeper:
                 self._sessions,
                 self._ledger,
             )
-            self._picture.load_milestones(state.extra.get("milestones", {}))
-            self._picture.load_news(state.extra.get("news", {}))
-            self._picture.history.load(state.extra.get("history", {}))
+            self._run_status.load_milestones(state.extra.get("milestones", {}))
+            self._run_status.load_news(state.extra.get("news", {}))
+            self._run_status.history.load(state.extra.get("history", {}))
             self._lessons.load(state.extra.get("lessons", {}))
             if self._lockstep is not None:
                 self._lockstep.load(state.extra.get("lockstep", {}))
@@ -247,9 +247,9 @@ class CheckpointKeeper:
         with self._ledger.lock:
             parts = snapshot(self._behaviors, self._sessions, self._ledger)
             told = {
-                "milestones": self._picture.milestone_states(),
-                "news": self._picture.news_states(),
-                "history": self._picture.history.state(),
+                "milestones": self._run_status.milestone_states(),
+                "news": self._run_status.news_states(),
+                "history": self._run_status.history.state(),
                 "lessons": self._lessons.state(),
             }
         if self._lockstep is not None:
@@ -355,7 +355,7 @@ class CheckpointKeeper:
     def _note_failure(self, error: CheckpointFailed, *, is_last: bool = False) -> None:
         """Shows a failure; a disk that stays full is logged once a minute."""
         self._metrics.note_failed()
-        self._picture.last_error = str(error)
+        self._run_status.last_error = str(error)
         if self._on_not_saved is not None:
             self._on_not_saved(str(error))
         left_out = 0 if is_last else self._throttle.admit(None)

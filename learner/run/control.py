@@ -25,7 +25,7 @@ class RunControl:
 
     Args:
         loop: the trainers.
-        view: returns the picture of this moment.
+        view: returns the status at this moment.
         save: writes a checkpoint; called in the trainer thread.
         request_stop: begins the end of the run; from any thread.
     """

@@ -6,19 +6,24 @@ import os
 import secrets
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Final
 
+import structlog
 import torch
 from rollcast.limits import PROTOCOL_REVISION
 
 from learner.checkpoints.runfolder import RunFolder
 from learner.common.exits import ExitCode, UserError
+from learner.common.files import WriteFailed
 from learner.common.saved_values import count
+from learner.observe.address import BoundAddresses, write_addresses
 from learner.observe.metrics import GpuMemory, LearnerMetrics
 from learner.observe.metrics.values import EPISODE_RETURN
-from learner.run.determinism import make_deterministic
 from learner.settings import LoadedRun, RunOptions, effective_document, sources_document, split_address
 from learner.settings.service import ServiceSettings
+
+log = structlog.get_logger(__name__)
+
 
 SEED_PART = "seed"
 """Where the seed is in what a run state holds besides."""
@@ -132,3 +137,72 @@ def with_port(address: str, port: int) -> str:
     """Returns an address with another port."""
     host, _ = split_address(address)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def announce(
+    folder: RunFolder, bound: BoundAddresses, *, page: str, generation: int, seed: int, **more: object
+) -> None:
+    """Writes ``address.json``, and the line that people wait for.
+
+    Args:
+        folder: of the run.
+        bound: where it listens.
+        page: link to the status page; empty for none.
+        generation: of this start.
+        seed: of the run.
+        more: further fields of the line.
+    """
+    try:
+        write_addresses(folder.path, bound)
+    except WriteFailed as error:
+        log.error("address_not_written", error=str(error), action=f"operators need --control {bound.control}")
+    log.info(
+        "learner_started",
+        run=folder.run_id,
+        folder=str(folder.path),
+        address=bound.address,
+        control=bound.control,
+        page=page or "off",
+        security="plain text",
+        generation=generation,
+        resumed=folder.resuming,
+        seed=seed,
+        **more,
+    )
+
+
+WORKSPACE_VARIABLE: Final = "CUBLAS_WORKSPACE_CONFIG"
+WORKSPACES: Final = (":4096:8", ":16:8")
+"""Sizes under which cuBLAS adds up in one order, as its manual says."""
+RANKS_VARIABLE: Final = "WORLD_SIZE"
+
+
+def make_deterministic(device: torch.device, environ: Mapping[str, str] = os.environ) -> None:
+    """Lets torch take algorithms that repeat their results, and fail where it has none.
+
+    Args:
+        device: of the training.
+        environ: the process's environment.
+
+    Raises:
+        UserError: several learners share the run, or cuBLAS is told to work otherwise.
+    """
+    ranks = environ.get(RANKS_VARIABLE, "1")
+    if ranks != "1":
+        raise UserError(
+            ExitCode.RUN_FILE,
+            f"rollcast.lockstep is for one learner, and {RANKS_VARIABLE} is {ranks}: start it without torchrun, or remove "
+            "rollcast.lockstep",
+        )
+    if device.type == "cuda":
+        given = environ.get(WORKSPACE_VARIABLE)
+        if given is not None and given not in WORKSPACES:
+            raise UserError(
+                ExitCode.RUN_FILE,
+                f"{WORKSPACE_VARIABLE} is {given!r}, under which CUDA's results differ from run to run: rollcast.lockstep "
+                f"needs {WORKSPACES[0]}; unset it, or remove rollcast.lockstep",
+            )
+        if given is None:
+            os.environ[WORKSPACE_VARIABLE] = WORKSPACES[0]  # read when cuBLAS is first used
+        torch.backends.cudnn.benchmark = False
+    torch.use_deterministic_algorithms(mode=True)

@@ -18,7 +18,7 @@ from learner.run.control import RunControl
 from learner.run.setup import gpu_memory
 from learner.service.server import LearnerServer
 from learner.settings.service import ServiceSettings
-from learner.status.run_status import Picture
+from learner.status.run_status import RunStatus
 from learner.status.scrape import Scrape, ScrapeSources
 from learner.trainers.base import Trainer
 from learner.web.learner_hooks import RunHooks, Sources
@@ -33,9 +33,9 @@ class SiteParts:
         service: addresses.
         folder: where the operator's token is kept.
         control: what the buttons do.
-        behaviors, sessions, store, picture, metrics: what is shown.
+        behaviors, sessions, store, run_status, metrics: what is shown.
         trainers: by behavior.
-        view: returns the picture of this moment.
+        view: returns the status at this moment.
         device: whose memory is shown.
         falls_back: whether another port is taken if the one set is in use.
     """
@@ -46,7 +46,7 @@ class SiteParts:
     behaviors: BehaviorTable
     sessions: SessionTable
     store: PolicyStore
-    picture: Picture
+    run_status: RunStatus
     metrics: LearnerMetrics
     trainers: Callable[[], Mapping[str, Trainer]]
     view: Callable[[], RunView]
@@ -59,7 +59,7 @@ def make_site(parts: SiteParts, server: LearnerServer) -> StatusSite:
     sources = Sources(
         metrics=parts.metrics.exposition,
         is_serving=lambda: server.is_serving,
-        verdict=lambda: parts.picture.verdict,
+        verdict=lambda: parts.run_status.verdict,
         last_update=parts.metrics.last_update,
     )
     scraped = ScrapeSources(
@@ -79,7 +79,7 @@ def make_site(parts: SiteParts, server: LearnerServer) -> StatusSite:
         parts.behaviors,
         parts.sessions,
         sources,
-        history=parts.picture.history,
+        history=parts.run_status.history,
         version=version("rollcast"),
     )
     return StatusSite(parts.service, parts.folder, hooks, falls_back=parts.falls_back)

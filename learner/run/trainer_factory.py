@@ -9,10 +9,10 @@ import torch
 
 from learner.checkpoints.runfolder import RunFolder
 from learner.curriculum.lessons import Lessons
-from learner.evaluation.measuring import Measuring
+from learner.evaluation.during_training import EvaluationManager
 from learner.ingest.behaviors import Behavior
 from learner.ingest.ledger import Ledger
-from learner.link.evaluation_sink import NoEvaluation
+from learner.link.evaluation import NoEvaluation
 from learner.observe.metrics import LearnerMetrics
 from learner.observe.stats import StatsReporter, StatsWriter
 from learner.observe.tensorboard import HYPERPARAMETERS, settings_table
@@ -20,7 +20,7 @@ from learner.publish.publisher import PolicyPublisher
 from learner.publish.store import PolicyStore
 from learner.run.checkpointing import CheckpointKeeper
 from learner.settings import RunOptions
-from learner.status.run_status import TrainerNews
+from learner.status.run_status import TrainerStats
 from learner.status.writers import close_writers
 from learner.trainers import registry
 from learner.trainers.base import Trainer
@@ -42,7 +42,7 @@ class TrainerFactory:
         device: where networks and rings are.
         metrics: where the trainers count.
         lessons: what the environments are set to.
-        measuring: evaluates, and keeps the best; None for neither.
+        evaluations: evaluates, and keeps the best; None for neither.
     """
 
     def __init__(
@@ -59,10 +59,10 @@ class TrainerFactory:
         metrics: LearnerMetrics,
         writers: Sequence[StatsWriter],
         lessons: Lessons,
-        measuring: Measuring | None = None,
+        evaluations: EvaluationManager | None = None,
     ) -> None:
         self._lessons = lessons
-        self._measuring = measuring
+        self._evaluations = evaluations
         self._metrics = metrics
         self._options = options
         self._ledger = ledger
@@ -99,14 +99,14 @@ class TrainerFactory:
             device=self._device,
             service=self._options.rollcast,
             saver=self._keeper,
-            evaluations=self._measuring or NoEvaluation(),
+            evaluations=self._evaluations or NoEvaluation(),
             metrics=self._metrics.behavior(behavior.name),
             lessons=self._lessons,
         )
         trainer = registry.build(context)
         self._keeper.begin(trainer)
-        if self._measuring is not None:
-            self._measuring.begin(trainer)
+        if self._evaluations is not None:
+            self._evaluations.begin(trainer)
         if self._is_resumed and trainer.get_step:
             stats.restart(trainer.get_step)
         stats.write_text(HYPERPARAMETERS, settings_table(behavior.settings.model_dump(mode="json")), trainer.get_step)
@@ -125,9 +125,9 @@ class TrainerFactory:
         close_writers(self._writers)
 
 
-def news_of(trainer: Trainer) -> TrainerNews:
+def trainer_stats(trainer: Trainer) -> TrainerStats:
     """Returns what a trainer is like now; in its thread."""
-    return TrainerNews(
+    return TrainerStats(
         version=trainer.version,
         env_steps_trained=trainer.steps_trained,
         episodes=trainer.episodes,

@@ -2,55 +2,112 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import structlog
+from rollcast.v1 import policy_pb2
 
 from learner.common.exits import UserError
-from learner.evaluation.measuring import Measuring
+from learner.curriculum.lessons import Lessons
+from learner.evaluation.during_training import EvaluationManager
 from learner.run.checkpointing import CheckpointKeeper
 from learner.run.lockstep.barrier import Lockstep
 from learner.run.setup import Configuration
 from learner.run.stopping import Stopping
-from learner.run.teaching import Teacher
-from learner.run.trainer_factory import news_of
+from learner.run.trainer_factory import trainer_stats
+from learner.settings import RunOptions
 from learner.status.record import RunRecord
-from learner.status.run_status import Picture
+from learner.status.run_status import RunStatus
+from learner.trainers.base import Trainer
 from learner.trainers.loop import TrainerLoop
 
 log = structlog.get_logger(__name__)
+
+
+class CurriculumController:
+    """Looks after the lessons between two turns of the trainers.
+
+    Args:
+        lessons: of the run.
+        keeper: saves them.
+        lockstep: begins lessons with its rounds, and saves them with its checkpoints; None for runs that are not in it.
+    """
+
+    def __init__(self, lessons: Lessons, keeper: CheckpointKeeper, lockstep: Lockstep | None = None) -> None:
+        self._lessons = lessons
+        self._keeper = keeper
+        self._lockstep = lockstep
+        self._assign: Callable[[policy_pb2.Assignment], object] | None = None
+
+    def attach(self, assign: Callable[[policy_pb2.Assignment], object]) -> None:
+        """Names what brings actors an assignment; from any thread."""
+        self._assign = assign
+
+    def after_turn(self, trainers: Mapping[str, Trainer]) -> None:
+        """Begins what is to begin; in the trainer thread.
+
+        Saved first: a learner that is killed now goes on with a revision that no actor has seen under other lessons.
+        """
+        changes = self._lessons.take_changes()
+        if not changes:
+            return
+        for change in changes:
+            log.info(
+                "lesson_begun",
+                parameter=change.parameter,
+                lesson=change.lesson,
+                number=change.number,
+                of=change.lessons,
+                completed=change.completed,
+                reset=change.require_reset,
+            )
+        resets = any(change.require_reset for change in changes)
+        if self._lockstep is not None:
+            self._lockstep.note_lessons(reset=resets)
+            return
+        self._keeper.save_lessons(trainers)
+        assignment = self._lessons.assignment(reset=resets)
+        if self._assign is not None and assignment is not None:
+            self._assign(assignment)
+
+
+def make_lessons(options: RunOptions, seed: int) -> Lessons:
+    """Returns the lessons of a run file; those that nothing can end were told of with its other warnings."""
+    return Lessons(options.environment_parameters, seed=seed)
 
 
 class BetweenTurns:
     """All of it runs in the trainer thread.
 
     Args:
-        teacher: begins lessons.
-        picture: shows how the trainers are.
+        curriculum: begins lessons.
+        run_status: shows how the trainers are.
         record: keeps it.
         keeper: saves the run.
         stopping: told when the target is reached.
-        measuring: evaluates, and keeps the best.
+        evaluations: evaluates, and keeps the best.
         configuration: the settings, kept once the trainers took over a saved state.
         lockstep: leads the rounds; None for runs that are not in lock-step.
     """
 
     def __init__(
         self,
-        teacher: Teacher,
-        picture: Picture,
+        curriculum: CurriculumController,
+        run_status: RunStatus,
         record: RunRecord,
         keeper: CheckpointKeeper,
         stopping: Stopping,
         *,
-        measuring: Measuring,
+        evaluations: EvaluationManager,
         configuration: Configuration,
         lockstep: Lockstep | None = None,
     ) -> None:
-        self._teacher = teacher
-        self._picture = picture
+        self._curriculum = curriculum
+        self._run_status = run_status
         self._record = record
         self._keeper = keeper
         self._stopping = stopping
-        self._measuring = measuring
+        self._evaluations = evaluations
         self._configuration = configuration
         self._lockstep = lockstep
 
@@ -70,12 +127,14 @@ class BetweenTurns:
             self._configuration.keep()
         except UserError as error:  # a run that goes on does not end for it
             log.error("configuration_not_kept", error=error.message)
-        self._teacher.after_turn(trainers)
-        news = {name: news_of(each) for name, each in trainers.items()}
-        at_target = [self._picture.note_trainer(each.context.behavior, news[name]) for name, each in trainers.items()]
+        self._curriculum.after_turn(trainers)
+        news = {name: trainer_stats(each) for name, each in trainers.items()}
+        at_target = [
+            self._run_status.note_trainer(each.context.behavior, news[name]) for name, each in trainers.items()
+        ]
         for name, each in trainers.items():
             self._record.note_turn(name, news[name], each.reward_buffer)
-        self._measuring.after_turn(trainers)
+        self._evaluations.after_turn(trainers)
         if any(at_target):
             # Now, and not when the event loop hears of it: the mean return shall be that of this moment.
             loop.stop()

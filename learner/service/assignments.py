@@ -8,7 +8,7 @@ from rollcast.enums import AssignmentRole, Purpose
 from rollcast.v1 import policy_pb2
 
 from learner.ingest.session import Session
-from learner.link.orders import Order
+from learner.link.evaluation import Order
 
 
 class AssignmentBoard:

@@ -14,7 +14,7 @@ from learner.ingest.grants import GrantOffice
 from learner.ingest.session import Session
 from learner.ingest.sessions import SessionTable
 from learner.ingest.wakeup import Wakeup
-from learner.link.orders import Order
+from learner.link.evaluation import Order
 from learner.observe.metrics.behaviors import HoldClock
 from learner.publish.broadcast import ASSIGNMENT, Broadcast, Subscription
 from learner.service.assignments import AssignmentBoard, OrderBoard, wait

@@ -21,7 +21,7 @@ from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.intake import Intake
 from learner.ingest.ledger import Ledger
 from learner.ingest.sessions import SessionTable
-from learner.link.orders import Order
+from learner.link.evaluation import Order
 from learner.observe.metrics import LearnerMetrics
 from learner.publish.broadcast import Broadcast
 from learner.publish.store import PolicyStore

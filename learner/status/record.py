@@ -32,7 +32,7 @@ from learner.observe.summary import best_returns, progress_document, write_progr
 from learner.observe.versions import VERSIONS_FILE, main_versions, versions
 from learner.observe.view import RunState, RunView
 from learner.settings import LoadedRun
-from learner.status.run_status import TrainerNews
+from learner.status.run_status import TrainerStats
 
 LOOK_SECONDS: Final = 1.0
 PROGRESS_SECONDS: Final = 5.0
@@ -79,7 +79,7 @@ class RunRecord:
         self._journal = Journal(folder, generation)
         self._throttle = Throttle(_LOG_SECONDS)
         self._best = best_returns(folder) if resumed else {}
-        self._news: dict[str, TrainerNews] = {}
+        self._news: dict[str, TrainerStats] = {}
         self._actors: dict[str, str] = {}
         self._paused = False
         self._told_state: RunState | None = None
@@ -134,7 +134,7 @@ class RunRecord:
         self._thread = threading.Thread(target=self._look_often, name="record", daemon=True)
         self._thread.start()
 
-    def note_turn(self, behavior: str, news: TrainerNews, returns: Sequence[float]) -> None:
+    def note_turn(self, behavior: str, news: TrainerStats, returns: Sequence[float]) -> None:
         """Takes in what a trainer is like after a turn; in its thread.
 
         Args:
@@ -142,7 +142,7 @@ class RunRecord:
             news: the numbers.
             returns: of the newest training episodes, oldest first.
         """
-        before = self._news.get(behavior, None if self._resumed else TrainerNews())
+        before = self._news.get(behavior, None if self._resumed else TrainerStats())
         self._news[behavior] = news
         if news.is_full and news.mean_return is not None:
             self._best[behavior] = max(news.mean_return, self._best.get(behavior, news.mean_return))

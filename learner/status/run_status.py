@@ -21,7 +21,7 @@ from learner.settings.service import ServiceSettings
 
 
 @dataclass(frozen=True, slots=True)
-class TrainerNews:
+class TrainerStats:
     """What a trainer was like after a turn; made in its thread, read by any.
 
     Attributes:
@@ -65,13 +65,13 @@ class TrainerNews:
 class _BehaviorNotes:
     milestones: Milestones
     rate: WindowedRate
-    news: TrainerNews = field(default_factory=TrainerNews)
+    news: TrainerStats = field(default_factory=TrainerStats)
     evaluation_return_mean: float | None = None
     best_return: float | None = None
     best_step: int = 0
 
 
-class Picture:
+class RunStatus:
     """Collects what the parts say and answers with views.
 
     Args:
@@ -148,7 +148,7 @@ class Picture:
             TypeError, ValueError: it is not what was saved.
         """
         for name, state in states.items():
-            self._note(name).news = TrainerNews.from_state(state)
+            self._note(name).news = TrainerStats.from_state(state)
 
     def note_steps(self, *, is_paused: bool = False) -> None:
         """Reads how many steps the actors have taken; call it often and from one thread, for it drives the clocks."""
@@ -170,7 +170,7 @@ class Picture:
         notes = self._note(behavior)
         notes.best_return, notes.best_step = reward, step
 
-    def note_trainer(self, behavior: Behavior, news: TrainerNews) -> bool:
+    def note_trainer(self, behavior: Behavior, news: TrainerStats) -> bool:
         """Takes in what a trainer says after a turn; from its thread.
 
         Returns:
@@ -191,7 +191,7 @@ class Picture:
         return self._clock() - self._started
 
     def run_view(self, state: RunState, address: str) -> RunView:
-        """Returns the picture of this moment."""
+        """Returns the status at this moment."""
         return RunView(
             run_id=self._run_id,
             state=state,

@@ -23,7 +23,7 @@ class ScrapeSources:
     """Everything that is read; every part may be read from any thread.
 
     Attributes:
-        view: returns the picture of this moment.
+        view: returns the status at this moment.
         behaviors: the behaviors of the run.
         sessions: the actors.
         store: the policies.

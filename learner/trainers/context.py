@@ -12,7 +12,7 @@ from torch import Tensor
 from learner.curriculum.lessons import Lessons, no_lessons
 from learner.ingest.behaviors import Behavior
 from learner.ingest.ledger import Ledger
-from learner.link.evaluation_sink import EvaluationSink, NoEvaluation
+from learner.link.evaluation import EvaluationSink, NoEvaluation
 from learner.networks.policy import PolicyNetwork
 from learner.observe.metrics import BehaviorMetrics, unobserved
 from learner.observe.stats import StatsReporter

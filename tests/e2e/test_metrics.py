@@ -219,12 +219,12 @@ def test_an_actor_that_waits_for_its_learner_is_well(processes: Processes, tmp_p
 def test_a_pause_shows_on_both_sides(processes: Processes, tmp_path: Path) -> None:
     """While an operator pauses the run, both sides say so, and count the time."""
     learner, actor = start(processes, tmp_path)
-    learner.commands.operator.pause()
+    learner.operator.pause()
     learner.wait_for(lambda: scrape_actor(actor).sum("rollcast_actor_held", reason="paused") == 1, "it is held", actor)
     held = scrape(learner)
     assert held.sum("rollcast_learner_held", reason="paused") == 1
     assert held.sum("rollcast_learner_run_state", state="paused") == 1
-    learner.commands.operator.resume()
+    learner.operator.resume()
     learner.wait_for(lambda: scrape_actor(actor).sum("rollcast_actor_held", reason="paused") == 0, "it goes on", actor)
     learner.wait_for(
         lambda: scrape_actor(actor).sum("rollcast_actor_wait_seconds_total", reason="hold") > 0, "it counted", actor

@@ -106,7 +106,7 @@ def test_pause_and_resume(run: Run) -> None:
     """A pause stops updates and steps, twice is harmless, and actors stay; after it both go on."""
     learner = run.learner
     assert _said(run.command("pause")) == "paused\n"
-    learner.commands.operator.pause()
+    learner.operator.pause()
     assert learner.status().state == control_pb2.RUN_STATE_PAUSED
     assert run.command("healthcheck").fails_with(21) == ""
 
@@ -120,7 +120,7 @@ def test_pause_and_resume(run: Run) -> None:
     time.sleep(QUIET_SECONDS)
     assert _progress(learner) == before
     assert _said(run.command("resume")) == "training goes on\n"
-    learner.commands.operator.resume()
+    learner.operator.resume()
     for name, (version, steps) in before.items():
         assert learner.wait_for_version(name, version + 2, *run.actors.values()).env_steps_taken > steps
 

@@ -109,7 +109,7 @@ def test_a_killed_learner_goes_on_from_its_checkpoint(processes: Processes) -> N
 
 def _check_quiet(learner: LearnerProcess, saved: Saved, actors: list[Child]) -> None:
     """Pauses the run; then what the actors say and what the learner says must be the same, to the step."""
-    learner.commands.operator.pause()
+    learner.operator.pause()
 
     def settled() -> bool:
         books = [entry for name in ("one", "two") for entry in learner.actor(name).books]

@@ -63,7 +63,7 @@ def test_the_end_of_a_run_with_many_behaviors(run: tuple[LearnerProcess, dict[st
     learner, actors = run
     for name in SPACES:
         learner.wait_for_version(name, 2, actors[name])
-    learner.commands.operator.drain(final=True)
+    learner.operator.drain(final=True)
     assert learner.wait() == 0, learner.said()
     assert {name: actor.wait() for name, actor in actors.items()} == dict.fromkeys(SPACES, 0)
     for name in SPACES:

@@ -60,7 +60,7 @@ def _slow_down_each(processes: Processes, threaded: bool) -> None:
             verdict = _wait_for(learner, control_pb2.BOTTLENECK_LEARNER, actor)
             assert verdict.learner_busy_ratio > verdict.actor_busy_ratio
             assert verdict.text.startswith("learner-bound: the trainer computes ")
-            learner.commands.operator.pause()
+            learner.operator.pause()
             paused = _wait_for(learner, control_pb2.BOTTLENECK_UNSPECIFIED, actor)
             assert paused.text == "the run is paused"
 
@@ -78,9 +78,9 @@ def _only(processes: Processes, learner: LearnerProcess, name: str, env: str, ad
     """
     actor = processes.actor(address, env, "--behavior", name, "--num-envs", "2", name=name)
     learner.wait_for(lambda: learner.behavior(name).env_steps_taken > 0, f"{name} is stepped", actor)
-    learner.commands.operator.pause()
+    learner.operator.pause()
     _wait_for(learner, control_pb2.BOTTLENECK_UNSPECIFIED, actor)
-    learner.commands.operator.resume()
+    learner.operator.resume()
     yield actor
     actor.kill()
 

@@ -13,9 +13,9 @@ from learner.curriculum.lessons import Lessons
 from learner.observe.metrics import LearnerMetrics
 from learner.observe.stats import StatsReporter
 from learner.run.checkpointing import CheckpointKeeper
-from learner.run.trainer_factory import news_of
+from learner.run.trainer_factory import trainer_stats
 from learner.settings.options import RunOptions
-from learner.status.run_status import Picture
+from learner.status.run_status import RunStatus
 from learner.trainers.context import TrainerContext
 from learner.trainers.ppo.trainer import PPOTrainer
 from tests.learner.ingest.parts import NAME, Parts
@@ -37,7 +37,7 @@ class Start:
     ) -> None:
         self.parts = Parts(OPTIONS, generation=generation)
         parts, service = self.parts, OPTIONS.rollcast
-        self.picture = Picture(
+        self.run_status = RunStatus(
             parts.behaviors, parts.sessions, parts.ledger, service, run_id="run", generation=generation, lessons=lessons
         )
         self.store = CheckpointStore(folder)
@@ -47,7 +47,7 @@ class Start:
             parts.behaviors,
             parts.sessions,
             parts.ledger,
-            self.picture,
+            self.run_status,
             generation=generation,
             checkpoint_seconds=seconds,
             extra={"seed": {"run": 5}},
@@ -81,7 +81,7 @@ class Start:
         while trainer.version < end:
             actor.run(64)
             trainer.advance()
-        self.picture.note_trainer(behavior, news_of(trainer))
+        self.run_status.note_trainer(behavior, trainer_stats(trainer))
 
 
 @contextmanager

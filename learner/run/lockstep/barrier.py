@@ -32,7 +32,7 @@ from learner.run.lockstep.rounds import Player, Round, assigned, check_full, che
 from learner.settings.lockstep import LockstepSettings
 from learner.settings.service import ServiceSettings
 from learner.status.record import RunRecord
-from learner.status.run_status import Picture
+from learner.status.run_status import RunStatus
 from learner.trainers.base import Trainer
 
 log = structlog.get_logger(__name__)
@@ -329,7 +329,7 @@ def make_lockstep(
     *,
     ledger: Ledger,
     lessons: Lessons,
-    picture: Picture,
+    run_status: RunStatus,
     record: RunRecord,
 ) -> Lockstep | None:
     """Returns what leads a run in lock-step; None for one that is not. See `Lockstep` for the other arguments.
@@ -340,11 +340,11 @@ def make_lockstep(
         sessions: see `Lockstep`.
         ledger: see `Lockstep`.
         lessons: see `Lockstep`.
-        picture: shows how far it is.
+        run_status: shows how far it is.
         record: keeps why the run is not reproducible any more.
     """
     if service.lockstep is None:
         return None
     lockstep = Lockstep(service.lockstep, behaviors, sessions, ledger, lessons, on_spoiled=record.note_spoiled)
-    picture.lockstep = lockstep.view
+    run_status.lockstep = lockstep.view
     return lockstep

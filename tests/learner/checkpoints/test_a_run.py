@@ -23,7 +23,7 @@ from learner.observe.metrics import LearnerMetrics
 from learner.observe.stats import StatsReporter
 from learner.run.checkpointing import CheckpointKeeper
 from learner.settings.options import RunOptions
-from learner.status.run_status import Picture
+from learner.status.run_status import RunStatus
 from learner.trainers.base import Trainer
 from learner.trainers.ppo.trainer import PPOTrainer
 from tests.learner.publish.unity_behaviors import TRAINED
@@ -56,13 +56,13 @@ class Run:
         ledger = Ledger()
         table = BehaviorTable(options, ledger)
         sessions = SessionTable(table, ledger, generation=1)
-        picture = Picture(table, sessions, ledger, options.rollcast, run_id="run", generation=1)
+        run_status = RunStatus(table, sessions, ledger, options.rollcast, run_id="run", generation=1)
         self.keeper = CheckpointKeeper(
             CheckpointStore(folder, wall_clock=lambda: 1234.5),
             table,
             sessions,
             ledger,
-            picture,
+            run_status,
             generation=1,
             checkpoint_seconds=60.0,
             extra={},

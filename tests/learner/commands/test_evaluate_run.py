@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from learner.commands.evaluate_run import Wish, evaluate, table
+from learner.commands.evaluate_run import EvaluationRequest, evaluate, table
 from learner.common.exits import ExitCode, UserError
 from learner.link.evaluation import EvaluationResult, Played
 from learner.settings import load_run_options
@@ -20,7 +20,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_played(
     monkeypatch.chdir(tmp_path)
     run_file = tmp_path / "run.yaml"
     run_file.write_text("default_settings: {trainer_type: ppo}\n")
-    wish = Wish(
+    request = EvaluationRequest(
         folder=tmp_path,
         loaded=load_run_options(run_file, cli={}, environ={}),
         checkpoint="last",
@@ -31,7 +31,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_played(
         seed=1,
     )
     with pytest.raises(UserError, match="--json") as caught:
-        evaluate(wish, json_file=name)
+        evaluate(request, json_file=name)
     assert caught.value.exit_code is ExitCode.USAGE
 
 

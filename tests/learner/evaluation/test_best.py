@@ -31,7 +31,7 @@ class Watched:
             self.lessons,
             evaluates=evaluates,
             metrics=start.metrics,
-            on_best=start.picture.note_best,
+            on_best=start.run_status.note_best,
             every_seconds=6.0,
             on_saved=lambda *told: self.saved.append(told),
             on_not_saved=self.failures.append,

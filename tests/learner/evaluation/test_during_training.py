@@ -19,8 +19,7 @@ from learner.curriculum.lessons import no_lessons
 from learner.evaluation.best import BestKeeper
 from learner.evaluation.during_training import Evaluator
 from learner.ingest.sessions import Opening, SessionTable
-from learner.link.evaluation import EvaluationResult, Played
-from learner.link.orders import Order
+from learner.link.evaluation import EvaluationResult, Order, Played
 from learner.observe.metrics import LearnerMetrics
 from learner.publish.publisher import PolicyPublisher
 from learner.publish.store import PolicyStore, StoredPolicy
@@ -71,7 +70,7 @@ class Stage:
             no_lessons(),
             evaluates=True,
             metrics=start.metrics,
-            on_best=start.picture.note_best,
+            on_best=start.run_status.note_best,
             every_seconds=1.0,
             on_saved=lambda _name, step, _path: self.saved.append(step),
             on_not_saved=self.fail,

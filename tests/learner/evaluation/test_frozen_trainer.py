@@ -11,7 +11,7 @@ from rollcast.enums import Purpose
 
 from learner.common.exits import ExitCode, UserError
 from learner.curriculum.lessons import no_lessons
-from learner.evaluation.frozen_trainer import ActingTrainer
+from learner.evaluation.frozen_trainer import FrozenTrainer
 from learner.link.evaluation import Played
 from learner.trainers import registry
 from learner.trainers.rl import RLTrainer
@@ -65,7 +65,7 @@ def test_it_publishes_what_was_trained(trainer_type: str) -> None:
     for name in [name for name in networks if not name.startswith("policy.")]:
         del networks[name]
     other = bench_of(trainer_type)
-    acting = ActingTrainer(other.context(is_training=False, lessons=no_lessons()))
+    acting = FrozenTrainer(other.context(is_training=False, lessons=no_lessons()))
     acting.load_state_dict(state)
     acting.start()
     assert other.published.state.keys() == bench.published.state.keys()
@@ -90,7 +90,7 @@ def test_it_needs_no_demonstrations_and_no_memory() -> None:
             {**bench.behavior.settings.model_dump(exclude_unset=True), **changes}
         )
         bench.behavior.settings = asked
-        acting = ActingTrainer(bench.context(is_training=False))
+        acting = FrozenTrainer(bench.context(is_training=False))
         acting.load_state_dict(state)
         acting.start()
         with pytest.raises((UserError, RuntimeError)):
@@ -100,11 +100,11 @@ def test_it_needs_no_demonstrations_and_no_memory() -> None:
 def test_a_state_that_does_not_fit_is_named() -> None:
     """Another trainer's, and one without a policy: a line, with the code of checkpoints."""
     state = trained("ppo")[1].state_dict()
-    acting = ActingTrainer(bench_of("sac").context(is_training=False))
+    acting = FrozenTrainer(bench_of("sac").context(is_training=False))
     with pytest.raises(UserError, match="for trainer") as caught:
         acting.load_state_dict(state)
     assert caught.value.exit_code is ExitCode.BAD_CHECKPOINT
-    acting = ActingTrainer(bench_of("ppo").context(is_training=False))
+    acting = FrozenTrainer(bench_of("ppo").context(is_training=False))
     with pytest.raises(UserError, match="missing in the saved state"):
         acting.load_state_dict({**state, "model": {"network": {}}})
 
@@ -112,7 +112,7 @@ def test_a_state_that_does_not_fit_is_named() -> None:
 def test_steps_are_dropped_and_evaluated_episodes_handed_on() -> None:
     """The books balance; nothing is trained."""
     bench, sink = bench_of("ppo"), Sink()
-    acting = ActingTrainer(bench.context(is_training=False, evaluations=sink))
+    acting = FrozenTrainer(bench.context(is_training=False, evaluations=sink))
     acting.start()
     actor = SyntheticActor(bench)
     columns = {

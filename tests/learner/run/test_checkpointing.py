@@ -38,7 +38,7 @@ def test_a_restart_goes_on(tmp_path: Path) -> None:
     with opened(tmp_path, resume=True) as folder:
         second = Start(folder, 2)
         second.keeper.restore(state)
-        view = second.picture.behavior_view(second.parts.behaviors.all()[0])
+        view = second.run_status.behavior_view(second.parts.behaviors.all()[0])
         assert (view.version, view.env_steps_trained) == (2, trainer.steps_trained)
         again = second.trainer()
         assert (again.version, again.steps_trained, again.episodes) == (2, trainer.steps_trained, trainer.episodes)
@@ -93,7 +93,7 @@ def test_the_end_leaves_everything(tmp_path: Path) -> None:
         assert folder.final_model(NAME).stat().st_size > 0
         assert folder.newest_checkpoint(NAME).exists()
         assert start.store.status.checkpoints(NAME)[-1].steps == trainer.get_step
-        assert not start.picture.last_error
+        assert not start.run_status.last_error
     assert saved(tmp_path).trainers[NAME]["version"] == 1
 
 
@@ -106,7 +106,7 @@ FAILING: dict[str, Callable[[Start, Trainer], object]] = {
 
 @pytest.mark.parametrize("method", FAILING)
 def test_a_folder_that_cannot_be_written_costs_the_checkpoint(tmp_path: Path, method: str) -> None:
-    """The run goes on and shows the reason; an operator's own wish to save is told instead."""
+    """The run goes on and shows the reason; an operator's own request to save is told instead."""
     with opened(tmp_path) as folder:
         start = Start(folder, 1)
         trainer = start.join()
@@ -114,7 +114,7 @@ def test_a_folder_that_cannot_be_written_costs_the_checkpoint(tmp_path: Path, me
         aside = folder.path.rename(tmp_path / "aside")
         folder.path.write_text("a file where the folder was")
         FAILING[method](start, trainer)
-        assert str(folder.path) in start.picture.last_error
+        assert str(folder.path) in start.run_status.last_error
         with pytest.raises(CheckpointFailed):
             start.keeper.save_all({NAME: trainer})
         folder.path.unlink()
@@ -164,15 +164,15 @@ def test_the_curves_of_the_page_go_on_after_a_restart(tmp_path: Path) -> None:
         first = Start(folder, 1)
         trainer = first.join()
         start_seconds = 3.0
-        first.picture.history.add(NAME, start_seconds, {"mean_return": 20.0})
+        first.run_status.history.add(NAME, start_seconds, {"mean_return": 20.0})
         first.keeper.save_run_state({NAME: trainer})
         state = first.store.load_run_state()
         assert state is not None
         second = Start(folder, 2)
         second.keeper.restore(state)
-        assert second.picture.history.view(NAME) == first.picture.history.view(NAME)
-        second.picture.history.add(NAME, 0.5, {"mean_return": 21.0})
-        view = second.picture.history.view(NAME)
+        assert second.run_status.history.view(NAME) == first.run_status.history.view(NAME)
+        second.run_status.history.add(NAME, 0.5, {"mean_return": 21.0})
+        view = second.run_status.history.view(NAME)
         assert view is not None
         assert (view.columns["t"], view.columns["mean_return"]) == ([3.0, 3.5], [20.0, 21.0])
 
@@ -256,7 +256,7 @@ def test_lessons_are_saved_when_they_begin(tmp_path: Path) -> None:
         second.keeper.restore(state)
         second.keeper.restore_lessons()
         assert again.state() == lessons.state()
-        assert second.picture.run_view(ViewState.TRAINING, "").lessons[0].number == 1
+        assert second.run_status.run_view(ViewState.TRAINING, "").lessons[0].number == 1
         second.store.status.set_lesson("mass", 2)
         second.keeper.restore_lessons()
         assert (again.numbers()["mass"], again.revision) == (2, 3)
@@ -290,7 +290,7 @@ def test_a_disk_that_does_not_take_lessons_ends_nothing(tmp_path: Path) -> None:
         folder.training_status.parent.mkdir(exist_ok=True)
         folder.training_status.mkdir()
         start.keeper.save_lessons({})
-        assert "training_status.json" in start.picture.last_error
+        assert "training_status.json" in start.run_status.last_error
         assert folder.run_state.exists()
         folder.training_status.rmdir()
 

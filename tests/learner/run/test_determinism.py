@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from learner.common.exits import ExitCode, UserError
-from learner.run.determinism import WORKSPACE_VARIABLE, make_deterministic
-from learner.run.setup import choose_device
+from learner.run.setup import WORKSPACE_VARIABLE, choose_device, make_deterministic
 from learner.settings.options import RunOptions
 from tests.learner.process import process_as_before
 

@@ -39,4 +39,4 @@ def test_a_memory_that_cannot_be_written_costs_the_checkpoint_and_not_the_run(tm
         with pytest.raises(CheckpointFailed, match=FILE_NAME):
             start.keeper.save_behavior(trainer)
         start.keeper.save(trainer)
-        assert start.picture.last_error is not None
+        assert start.run_status.last_error is not None

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from learner.checkpoints.runfolder import open_run_folder
-from learner.commands.runs.listing import RunRow, list_runs
+from learner.commands.list_runs import RunRow, list_runs
 from learner.common.exits import ExitCode
 from tests.e2e.processes import Processes, processes_in
 from tests.e2e.runs import small, write_run

@@ -46,7 +46,7 @@ def test_a_second_signal_does_not_wait_for_actors(processes: Processes, final: b
     learner.wait_for_version(NAME, 2, actor)
     actor.signal(signal.SIGSTOP)
     if final:
-        learner.commands.operator.drain(final=True)
+        learner.operator.drain(final=True)
         learner.wait_for(lambda: learner.events("stopping"), "the run ends", actor)
         learner.signal(signal.SIGINT)
     else:

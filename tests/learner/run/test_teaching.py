@@ -7,7 +7,7 @@ from pathlib import Path
 from rollcast.v1 import policy_pb2
 from structlog.testing import capture_logs
 
-from learner.run.teaching import Teacher, make_lessons
+from learner.run.turns import CurriculumController, make_lessons
 from learner.settings.options import RunOptions
 from tests.learner.curriculum.curricula import curriculum
 from tests.learner.ingest.parts import NAME
@@ -26,19 +26,19 @@ def test_a_lesson_is_saved_before_actors_hear_of_it(tmp_path: Path) -> None:
     with opened(tmp_path) as folder:
         lessons = make_lessons(run_of(behaviors={NAME: {}}), 0)
         start = Start(folder, 1, lessons=lessons)
-        teacher = Teacher(lessons, start.keeper)
+        curriculum = CurriculumController(lessons, start.keeper)
 
         def assign(assignment: policy_pb2.Assignment) -> None:
             assert folder.run_state.exists()
             told.append(assignment)
 
-        teacher.attach(assign)
-        teacher.after_turn({})
+        curriculum.attach(assign)
+        curriculum.after_turn({})
         assert not folder.run_state.exists()
         lessons.add_episode(NAME, 9.0, 1)
         with capture_logs() as logs:
-            teacher.after_turn({})
-            teacher.after_turn({})
+            curriculum.after_turn({})
+            curriculum.after_turn({})
     assert [(line["event"], line["parameter"], line["lesson"]) for line in logs] == [
         ("lesson_begun", "mass", "lesson1")
     ]

@@ -17,7 +17,7 @@ from learner.curriculum.lessons import no_lessons
 from learner.observe.csvfile import CsvWriter
 from learner.observe.tensorboard import TensorBoardWriter
 from learner.publish.store import PolicyStore
-from learner.run.trainer_factory import TrainerFactory, news_of
+from learner.run.trainer_factory import TrainerFactory, trainer_stats
 from learner.trainers.base import Trainer
 from tests.learner.ingest.parts import NAME
 from tests.learner.starts import OPTIONS, Start, opened, saved
@@ -128,13 +128,13 @@ def test_statistics_that_cannot_be_written_end_nothing(tmp_path: Path, store: Po
 
 
 def test_news_are_those_of_the_trainer(tmp_path: Path) -> None:
-    """What the picture shows is read from the trainer, between its turns."""
+    """What the status shows is read from the trainer, between its turns."""
     with opened(tmp_path) as folder:
         start = Start(folder, 1)
         trainer = start.join()
-        assert news_of(trainer).mean_return is None
+        assert trainer_stats(trainer).mean_return is None
         start.train(trainer, 1)
-        news = news_of(trainer)
+        news = trainer_stats(trainer)
         assert (news.version, news.env_steps_trained) == (1, trainer.steps_trained)
         assert news.episodes == trainer.episodes > 0
         assert news.mean_return == trainer.mean_return()

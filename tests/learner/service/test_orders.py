@@ -8,7 +8,7 @@ from typing import Any
 from rollcast.enums import AssignmentRole, Purpose
 from rollcast.v1 import policy_pb2, session_pb2
 
-from learner.link.orders import Order
+from learner.link.evaluation import Order
 from tests.learner.service.harness import Actor, Learner, async_test, eventually, running
 
 LEARN, IDLE = policy_pb2.ASSIGNMENT_ROLE_LEARN, policy_pb2.ASSIGNMENT_ROLE_IDLE

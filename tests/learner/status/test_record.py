@@ -17,7 +17,7 @@ from learner.ingest.session import Session
 from learner.observe.view import BehaviorView, RunState, RunView, empty_books
 from learner.status import record as record_module
 from learner.status.record import MAX_NAMED_ACTORS, RunRecord
-from learner.status.run_status import TrainerNews
+from learner.status.run_status import TrainerStats
 from tests.e2e.processes import wait_until
 
 VIEW = RunView("run", RunState.WAITING, 1, 5.0, "127.0.0.1:1")
@@ -126,7 +126,7 @@ def test_a_life(watched: Watched) -> None:
 def test_callbacks_hear_of_it(watched: Watched) -> None:
     """Updates and episodes since the turn before, checkpoints, and the end last."""
     record = watched.record
-    news = TrainerNews(version=0, episodes=2, mean_return=3.0)
+    news = TrainerStats(version=0, episodes=2, mean_return=3.0)
     record.note_turn("Walker", news, [1.0, 5.0])
     record.note_turn("Walker", replace(news, version=1, env_steps_trained=256), [1.0, 5.0])
     record.note_turn("Walker", replace(news, version=1, episodes=9), [4.0, 5.0, 6.0])
@@ -147,13 +147,13 @@ def test_callbacks_hear_of_it(watched: Watched) -> None:
 def test_a_resumed_run_tells_only_of_what_is_new(tmp_path: Path) -> None:
     """The counters of the checkpoint are the beginning; the best return is that of all starts."""
     watched = Watched(tmp_path)
-    watched.record.note_turn("Walker", TrainerNews(version=3, episodes=50, mean_return=8.0, is_full=True), [])
+    watched.record.note_turn("Walker", TrainerStats(version=3, episodes=50, mean_return=8.0, is_full=True), [])
     watched.view = replace(VIEW, behaviors=(BehaviorView("Walker"),))
     watched.record.begin("127.0.0.1:5")
     watched.record.end("signal")
     again = Watched(tmp_path, resumed=True)
     again.view = watched.view
-    news = TrainerNews(version=3, episodes=50, mean_return=2.0, is_full=True)
+    news = TrainerStats(version=3, episodes=50, mean_return=2.0, is_full=True)
     again.record.begin("127.0.0.1:5")
     again.record.note_turn("Walker", news, [1.0])
     again.record.note_turn("Walker", replace(news, version=4), [1.0])

@@ -6,7 +6,7 @@ from rollcast.v1 import session_pb2
 
 from learner.observe.metrics import GpuMemory, MetricsSnapshot
 from learner.observe.view import RunState, Verdict
-from learner.status.run_status import Picture
+from learner.status.run_status import RunStatus
 from learner.status.scrape import Scrape, ScrapeSources
 from tests.learner.service.harness import Actor, Learner, async_test, running
 from tests.learner.service.samples import NAME, make_chunk, make_policy
@@ -14,11 +14,11 @@ from tests.learner.service.samples import NAME, make_chunk, make_policy
 
 def snapshot(learner: Learner, verdict: Verdict | None = None, gpu: GpuMemory | None = None) -> MetricsSnapshot:
     """Reads a learner without trainers."""
-    picture = Picture(
+    run_status = RunStatus(
         learner.behaviors, learner.sessions, learner.ledger, learner.options.rollcast, run_id="run", generation=1
     )
     sources = ScrapeSources(
-        view=lambda: picture.run_view(RunState.TRAINING, ""),
+        view=lambda: run_status.run_view(RunState.TRAINING, ""),
         behaviors=learner.behaviors,
         sessions=learner.sessions,
         store=learner.store,

@@ -7,7 +7,7 @@ from rollcast.enums import HoldReason
 from learner.ingest.session import PolicyState
 from learner.ingest.times import ActorTimes
 from learner.observe.view import RunState, RunView, Verdict
-from learner.status.run_status import Picture, TrainerNews
+from learner.status.run_status import RunStatus, TrainerStats
 from learner.web.learner_hooks import RunHooks, Sources
 from tests.learner.ingest.parts import NAME, Parts, make_options, report
 
@@ -15,13 +15,13 @@ from tests.learner.ingest.parts import NAME, Parts, make_options, report
 class Control:
     """The operator's side of a learner that has no trainers."""
 
-    def __init__(self, picture: Picture) -> None:
+    def __init__(self, run_status: RunStatus) -> None:
         self.calls: list[str] = []
-        self._picture = picture
+        self._run_status = run_status
 
     def status(self) -> RunView:
-        """Returns the picture."""
-        return self._picture.run_view(RunState.TRAINING, "127.0.0.1:1")
+        """Returns the run_status."""
+        return self._run_status.run_view(RunState.TRAINING, "127.0.0.1:1")
 
     def pause(self) -> None:
         """Notes the call."""
@@ -47,10 +47,10 @@ class Rig:
     def __init__(self) -> None:
         self.parts = parts = Parts(generation=2)
         service = make_options().rollcast
-        self.picture = Picture(
+        self.run_status = RunStatus(
             parts.behaviors, parts.sessions, parts.ledger, service, run_id="run", generation=2, clock=lambda: parts.now
         )
-        self.control = Control(self.picture)
+        self.control = Control(self.run_status)
         sources = Sources(
             metrics=lambda: b"metrics",
             is_serving=lambda: True,
@@ -58,15 +58,17 @@ class Rig:
             last_update=lambda behavior: {"loss": 0.5} if behavior == NAME else {},
         )
         self.hooks = RunHooks(
-            self.control, parts.behaviors, parts.sessions, sources, history=self.picture.history, version="1.0"
+            self.control, parts.behaviors, parts.sessions, sources, history=self.run_status.history, version="1.0"
         )
         self.session = parts.open("rig").session
         parts.declared(self.session)
-        self.picture.note_trainer(parts.behaviors.all()[0], TrainerNews(version=3, env_steps_trained=40, episodes=2))
+        self.run_status.note_trainer(
+            parts.behaviors.all()[0], TrainerStats(version=3, env_steps_trained=40, episodes=2)
+        )
 
 
 def test_an_actor() -> None:
-    """Its books, its lag behind the newest version, and what keeps its policy from acting."""
+    """Its books, its lag behind the newest version, and what keeps its policy from policy_server."""
     rig = Rig()
     parts, session = rig.parts, rig.session
     books = report(produced=10, open=2, unacked=3, acked=4, discarded={"env_error": 1})

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from learner.cli import main
-from learner.commands.runs.table import age
+from learner.commands.list_runs import age
 from learner.common.exits import ExitCode
 from tests.e2e.processes import ROOT, TRACEBACK, command_environment
 from tests.learner.commands.runs.folders import curve_rows, progress_of, run_folder

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from learner.commands.runs.compare import compare
-from learner.commands.runs.curves import RETURN_KEY, read_curves
+from learner.commands.compare_runs import RETURN_KEY, compare, read_curves
 from learner.common.exits import ExitCode, UserError
 from learner.observe.csvfile import CsvWriter
 from learner.observe.stats import StatsReporter

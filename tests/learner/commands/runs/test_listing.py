@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from learner.checkpoints.lock import FolderLock
-from learner.commands.runs.listing import RunRow, list_runs
+from learner.commands.list_runs import RunRow, list_runs
 from learner.common.exits import ExitCode, UserError
 from tests.learner.commands.runs.folders import progress_of, run_folder
 

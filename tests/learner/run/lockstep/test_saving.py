@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from learner.run.lockstep.barrier import Lockstep
-from learner.run.teaching import Teacher, make_lessons
+from learner.run.turns import CurriculumController, make_lessons
 from learner.settings.lockstep import LockstepSettings
 from tests.learner.ingest.parts import NAME
 from tests.learner.run.test_teaching import run_of
@@ -66,11 +66,11 @@ def test_a_lesson_begins_with_a_round_and_is_saved_with_a_checkpoint(tmp_path: P
         start = Start(folder, 1, lessons=lessons)
         lockstep = in_lockstep(start, 2)
         start.keeper.save_round({})
-        teacher = Teacher(lessons, start.keeper, lockstep)
-        teacher.attach(lambda _: AssertionError("the barrier tells them"))
+        curriculum = CurriculumController(lessons, start.keeper, lockstep)
+        curriculum.attach(lambda _: AssertionError("the barrier tells them"))
         lessons.add_episode(NAME, 9.0, 1)
         lockstep._resets = False
-        teacher.after_turn({})
+        curriculum.after_turn({})
         assert lockstep._resets, "this lesson resets environments"
         assert lessons.numbers() == {"mass": 1}
     assert saved(tmp_path).extra["lessons"]["numbers"] == {"mass": 0}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import sys
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from learner.common.exits import ExitCode, UserError
 from learner.common.files import open_regular
 from learner.observe.journal import JOURNAL_FILE
 from learner.observe.summary import PROGRESS_FILE, SUMMARY_FILE, finite, read_small_json
-from learner.observe.text import MAX_TEXT_CHARS, printable
+from learner.observe.text import MAX_TEXT_CHARS, number, printable
 
 _MARKS = ("generation", "configuration.yaml", SUMMARY_FILE, "run_state.pt", PROGRESS_FILE)
 """A folder with one of these is a run's."""
@@ -190,3 +192,73 @@ def _times(folder: Path) -> Iterator[float]:
             yield (folder / name).stat().st_mtime
         except OSError:
             continue
+
+
+_HEADINGS = ("run", "state", "reason", "starts", "steps trained", "of", "return", "best", "age")
+_LEFT = frozenset({0, 1, 2})
+_MAX_NAME_CHARS = 40
+
+
+def runs_text(results_dir: Path, *, as_json: bool) -> str:
+    """Returns what `rollcast-learner runs` prints.
+
+    Raises:
+        UserError: the folder of results cannot be read.
+    """
+    rows = list_runs(results_dir)
+    if as_json:
+        return json.dumps([asdict(row) for row in rows], indent=2, allow_nan=False)
+    return table(rows) if rows else f"no runs in {results_dir}"
+
+
+def table(rows: Sequence[RunRow]) -> str:
+    """Returns a table with one line for each run."""
+    cells = [_HEADINGS, *(_cells(row) for row in rows)]
+    widths = [max(len(line[place]) for line in cells) for place in range(len(_HEADINGS))]
+    return "\n".join(
+        "  ".join(
+            text.ljust(width) if place in _LEFT else text.rjust(width)
+            for place, (text, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in cells
+    )
+
+
+def _cells(row: RunRow) -> tuple[str, ...]:
+    return (
+        printable(row.run_id, _MAX_NAME_CHARS),
+        row.state,
+        printable(row.reason, _MAX_NAME_CHARS),
+        str(row.generation) if row.generation else "-",
+        _count(row.env_steps_trained),
+        _count(row.max_steps),
+        number(row.mean_return),
+        number(row.best_return),
+        age(row.age_seconds),
+    )
+
+
+def _count(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def age(seconds: float | None) -> str:
+    """Returns a time in the one unit that people would use, as in ``3 h``."""
+    if seconds is None:
+        return "-"
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{int(seconds)} s"
+
+
+def add_runs(parser: argparse.ArgumentParser) -> None:
+    """Sets up the command `runs`."""
+    parser.add_argument("--results-dir", metavar="DIR", default="results", help="where run folders are")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=_runs)
+
+
+def _runs(parsed: argparse.Namespace) -> int:
+    sys.stdout.write(runs_text(Path(parsed.results_dir), as_json=parsed.json) + "\n")
+    return ExitCode.OK

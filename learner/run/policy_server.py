@@ -21,11 +21,11 @@ from rollcast.v1 import policy_pb2
 
 from learner.common.exits import ExitCode, UserError
 from learner.evaluation.during_training import OrderDesk
-from learner.evaluation.frozen_trainer import ActingTrainer
+from learner.evaluation.frozen_trainer import FrozenTrainer
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.ledger import Ledger
 from learner.ingest.sessions import SessionTable
-from learner.link.evaluation_sink import EvaluationSink
+from learner.link.evaluation import EvaluationSink
 from learner.observe.address import BoundAddresses
 from learner.observe.metrics import LearnerMetrics
 from learner.observe.stats import StatsReporter
@@ -37,11 +37,11 @@ from learner.run.operator_signals import OperatorSignals
 from learner.run.setup import choose_device, make_metrics, with_port
 from learner.run.site import SiteParts, make_site
 from learner.run.stopping import Stop, Stopping
-from learner.run.teaching import make_lessons
+from learner.run.turns import make_lessons
 from learner.service.run_info import RunInfo
 from learner.service.server import LearnerServer
 from learner.settings import RunOptions
-from learner.status.run_status import Picture
+from learner.status.run_status import RunStatus
 from learner.trainers import registry
 from learner.trainers.base import Trainer
 from learner.trainers.context import TrainerContext
@@ -55,7 +55,7 @@ _JOIN_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Casting:
+class ServeConfig:
     """What is acted with, and how.
 
     Attributes:
@@ -86,7 +86,7 @@ class Casting:
     behaviors_table: Mapping[str, Any] | None = None
 
 
-class Director(Protocol):
+class EpisodeScheduler(Protocol):
     """Decides who plays what; an `EvaluationSink`. In the trainer thread, but for `attach`."""
 
     def attach(self, desk: OrderDesk) -> None:
@@ -96,49 +96,49 @@ class Director(Protocol):
         """Goes on, between two turns."""
 
 
-class DirectingSink(Director, EvaluationSink, Protocol):
+class SchedulingSink(EpisodeScheduler, EvaluationSink, Protocol):
     """Both of it."""
 
 
-class Acting:
+class PolicyServer:
     """One time of acting without training. Make it in a running event loop.
 
     Args:
-        casting: what is acted with.
+        config: what is acted with.
         direct: makes who decides what is played, from the parts that it needs.
 
     Raises:
         UserError: the device, the settings or the saved behaviors cannot be used.
     """
 
-    def __init__(self, casting: Casting, direct: Callable[[Acting], DirectingSink]) -> None:
-        self._casting = casting
-        options = casting.options
+    def __init__(self, config: ServeConfig, direct: Callable[[PolicyServer], SchedulingSink]) -> None:
+        self._config = config
+        options = config.options
         self.stopping = Stopping()
         self._device = choose_device(options)
         self._ledger = Ledger()
         self.behaviors = BehaviorTable(options, self._ledger)
-        if casting.behaviors_table is not None:
-            _restore(self.behaviors, casting.behaviors_table)
-        self.sessions = SessionTable(self.behaviors, self._ledger, generation=casting.generation)
+        if config.behaviors_table is not None:
+            _restore(self.behaviors, config.behaviors_table)
+        self.sessions = SessionTable(self.behaviors, self._ledger, generation=config.generation)
         self.store = PolicyStore()
         self.metrics: LearnerMetrics = make_metrics(options.rollcast)
-        self._lessons = make_lessons(options, casting.seed)
-        self._picture = Picture(
+        self._lessons = make_lessons(options, config.seed)
+        self._run_status = RunStatus(
             self.behaviors,
             self.sessions,
             self._ledger,
             options.rollcast,
-            run_id=casting.run_id,
-            generation=casting.generation,
+            run_id=config.run_id,
+            generation=config.generation,
             lessons=self._lessons,
         )
-        self._director = direct(self)
+        self._scheduler = direct(self)
         self._loop = TrainerLoop(
             self.behaviors,
             self._build,
             on_failure=self._failed,
-            after_turn=lambda: self._director.after_turn(self._loop.trainers),
+            after_turn=lambda: self._scheduler.after_turn(self._loop.trainers),
         )
         self._control = RunControl(
             self._loop, view=self.view, save=self._refuse_to_save, request_stop=self.stopping.ask_anywhere
@@ -157,15 +157,15 @@ class Acting:
         server = self._make_server()
         with self.stopping.listening(), OperatorSignals(self._control).listening():
             await server.start()
-            site = self._make_site(server) if self._casting.has_site else None
+            site = self._make_site(server) if self._config.has_site else None
             self._control.attach(server)
-            self._director.attach(server)
+            self._scheduler.attach(server)
             try:
                 page = ""
                 if site is not None:
                     await site.start()
                     page = site.address
-                service = self._casting.options.rollcast
+                service = self._config.options.rollcast
                 self._address = with_port(service.address, server.port)
                 announce(BoundAddresses(self._address, with_port(service.control_address, server.control_port), page))
                 return await self._act(server)
@@ -177,10 +177,10 @@ class Acting:
     async def _act(self, server: LearnerServer) -> Stop:
         thread = threading.Thread(target=self._loop.run, name="trainers", daemon=True)
         thread.start()
-        limit = self._casting.options.rollcast.max_wall_seconds
+        limit = self._config.options.rollcast.max_wall_seconds
         while not self.stopping.asked.is_set():
-            self._picture.note_steps(is_paused=self._loop.is_paused)
-            if limit is not None and self._picture.uptime_seconds >= limit:
+            self._run_status.note_steps(is_paused=self._loop.is_paused)
+            if limit is not None and self._run_status.uptime_seconds >= limit:
                 self.stopping.ask("max_wall_seconds", final=True)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.stopping.asked.wait(), _WATCH_SECONDS)
@@ -189,7 +189,7 @@ class Acting:
         self._loop.stop()
         await server.drain(
             final=stop.final,
-            seconds=self._casting.options.rollcast.drain_seconds,
+            seconds=self._config.options.rollcast.drain_seconds,
             hurry=self.stopping.hurry,
             has_failed=stop.error is not None,
         )
@@ -197,8 +197,8 @@ class Acting:
         return self.stopping.stop or stop
 
     def view(self) -> RunView:
-        """Returns the picture of this moment; from any thread."""
-        return self._picture.run_view(self._state(), self._address)
+        """Returns the status at this moment; from any thread."""
+        return self._run_status.run_view(self._state(), self._address)
 
     def _state(self) -> RunState:
         if self.stopping.stop is not None:
@@ -206,16 +206,16 @@ class Acting:
         return RunState.PAUSED if self._loop.is_paused else RunState.WAITING
 
     def _make_server(self) -> LearnerServer:
-        casting = self._casting
+        config = self._config
         run = RunInfo.from_options(
-            casting.options,
-            run_id=casting.run_id,
-            generation=casting.generation,
-            run_seed=casting.seed,
+            config.options,
+            run_id=config.run_id,
+            generation=config.generation,
+            run_seed=config.seed,
             server_version=version("rollcast"),
             assignment=self._lessons.assignment(),
         )
-        service = casting.options.rollcast
+        service = config.options.rollcast
         return LearnerServer(
             address=service.address,
             control_address=service.control_address,
@@ -227,23 +227,23 @@ class Acting:
             run=run,
             control=self._control,
             metrics=self.metrics,
-            duty=casting.duty,
+            duty=config.duty,
         )
 
     def _make_site(self, server: LearnerServer) -> StatusSite:
         parts = SiteParts(
-            service=self._casting.options.rollcast,
-            folder=self._casting.folder,
+            service=self._config.options.rollcast,
+            folder=self._config.folder,
             control=self._control,
             behaviors=self.behaviors,
             sessions=self.sessions,
             store=self.store,
-            picture=self._picture,
+            run_status=self._run_status,
             metrics=self.metrics,
             trainers=lambda: self._loop.trainers,
             view=self.view,
             device=self._device,
-            falls_back=self._casting.falls_back,
+            falls_back=self._config.falls_back,
         )
         return make_site(parts, server)
 
@@ -253,9 +253,9 @@ class Acting:
         Raises:
             UserError: its settings or the state do not fit.
         """
-        casting = self._casting
+        config = self._config
         network = behavior.settings.network_settings
-        is_deterministic = network.deterministic if casting.is_deterministic is None else casting.is_deterministic
+        is_deterministic = network.deterministic if config.is_deterministic is None else config.is_deterministic
         context = TrainerContext(
             behavior=behavior,
             ledger=self._ledger,
@@ -263,22 +263,22 @@ class Acting:
             publisher=PolicyPublisher(
                 self.store,
                 behavior_index=behavior.index,
-                generation=casting.generation,
+                generation=config.generation,
                 deterministic=is_deterministic,
                 memory_stride=behavior.memory_stride,
             ),
-            generation=casting.generation,
-            seed=casting.seed,
+            generation=config.generation,
+            seed=config.seed,
             device=self._device,
-            service=casting.options.rollcast,
+            service=config.options.rollcast,
             is_training=False,
             metrics=self.metrics.behavior(behavior.name),
             lessons=self._lessons,
-            evaluations=self._director,
+            evaluations=self._scheduler,
         )
         is_own = behavior.settings.trainer_type in registry.own_trainers()
-        trainer = ActingTrainer(context) if is_own else registry.build(context)  # of a package only it knows the policy
-        casting.load(trainer)
+        trainer = FrozenTrainer(context) if is_own else registry.build(context)  # of a package only it knows the policy
+        config.load(trainer)
         return trainer
 
     @staticmethod
@@ -287,7 +287,7 @@ class Acting:
 
     def _failed(self, error: BaseException) -> None:
         """In the trainer thread, as the last thing it does."""
-        self._picture.last_error = f"{type(error).__name__}: {error}"
+        self._run_status.last_error = f"{type(error).__name__}: {error}"
         self.stopping.ask_anywhere("trainer_failed", False, error)
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from learner.evaluation.examination import Candidate, Examination
-from learner.link.evaluation import EvaluationResult, Played, Spread
-from learner.link.orders import Order
+from learner.evaluation.round import Candidate, EvaluationRound
+from learner.link.evaluation import EvaluationResult, Order, Played, Spread
 
 BALL = ("Ball", 0)
 WALL = ("Wall", 1)
@@ -17,9 +16,9 @@ def actor(name: str, *ids: tuple[str, int]) -> Candidate:
     return Candidate(name, frozenset(ids or (BALL,)))
 
 
-def examination(episodes: int) -> Examination:
+def examination(episodes: int) -> EvaluationRound:
     """One of the ball."""
-    return Examination(episodes, {"Ball": (1, 5)}, is_deterministic=True)
+    return EvaluationRound(episodes, {"Ball": (1, 5)}, is_deterministic=True)
 
 
 def sent(orders: list[Order], first: int = 1) -> list[Order]:
@@ -29,7 +28,7 @@ def sent(orders: list[Order], first: int = 1) -> list[Order]:
     return orders
 
 
-def play(found: Examination, order: Order, episodes: int, behavior_id: tuple[str, int] = BALL) -> None:
+def play(found: EvaluationRound, order: Order, episodes: int, behavior_id: tuple[str, int] = BALL) -> None:
     """Reports episodes whose return is the number of the order."""
     for _ in range(episodes):
         found.add(behavior_id, order.assignment_id, Played(float(order.assignment_id), 3))
@@ -73,7 +72,7 @@ def test_what_a_lost_actor_leaves_is_played_by_others() -> None:
 
 def test_each_behavior_id_plays_the_whole_share() -> None:
     """A share is done when all of its behavior ids are; one that is not measured is no part of it."""
-    found = Examination(2, {"Ball": (1, 5), "Wall": (1, 2)}, is_deterministic=False)
+    found = EvaluationRound(2, {"Ball": (1, 5), "Wall": (1, 2)}, is_deterministic=False)
     (order,) = sent(found.deal([actor("a", BALL, WALL)]))
     play(found, order, 2)
     assert not found.is_done

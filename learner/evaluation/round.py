@@ -7,11 +7,11 @@ actors and of short episodes; which episodes of an actor count, the actor settle
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from learner.link.evaluation import Played
-from learner.link.orders import Order
+from learner.ingest.sessions import SessionTable
+from learner.link.evaluation import Order, Played
 
 BehaviorId = tuple[str, int]
 """Name and team."""
@@ -45,7 +45,7 @@ class _Share:
         return all(len(played) >= self.episodes for played in self.played.values())
 
 
-class Examination:
+class EvaluationRound:
     """Collects `episodes` of each behavior id.
 
     Args:
@@ -127,3 +127,28 @@ class Examination:
             if name == behavior
             for episode in played[: share.episodes]
         ]
+
+
+def players(sessions: SessionTable, behaviors: Collection[str]) -> list[Candidate]:
+    """Returns the connected actors that have any of some behaviors, by their index.
+
+    Args:
+        sessions: who takes part.
+        behaviors: names, without teams.
+    """
+    with sessions.lock:
+        live = sorted(sessions.live(), key=lambda session: session.actor_index)
+        found = [
+            Candidate(
+                session.session_id,
+                frozenset(
+                    (account.behavior, team)
+                    for account in session.accounts.values()
+                    if account.behavior in behaviors
+                    for team in account.teams
+                ),
+            )
+            for session in live
+            if session.is_connected
+        ]
+    return [candidate for candidate in found if candidate.behavior_ids]

@@ -1,10 +1,12 @@
-"""The actor from start to end, to be read from top to bottom: environments, link, declaration, loop, close."""
+"""The actor from start to end, with a learner or, for a recording, without: environments, link, declaration, loop, close."""
 
 import dataclasses
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from importlib.metadata import version
+from typing import Final
 
 import structlog
 
@@ -12,9 +14,11 @@ from actor_client import logs
 from actor_client.connection.link import LearnerLink
 from actor_client.connection.session import RunInfo
 from actor_client.demos.batch import recorded
+from actor_client.demos.policies import LocalPolicy, load_policy
 from actor_client.endings import closing, ended
 from actor_client.envs.base import EnvBatch
 from actor_client.envs.factory import DEFAULT_BEHAVIOR, behavior_of, make_env_batch
+from actor_client.envs.seeds import environment_seeds
 from actor_client.exits import ActorError, ExitCode
 from actor_client.heartbeat import Heartbeat
 from actor_client.platform import stop_signals
@@ -22,7 +26,7 @@ from actor_client.policy.actions import PolicyUnusable
 from actor_client.policy.runner import Policy
 from actor_client.rollout.vector.loop import LoopLimits, RolloutLoop, RolloutStats
 from actor_client.serving import served_metrics
-from actor_client.settings.gym import GymSettings
+from actor_client.settings.commands import GymSettings
 
 
 def run_gym(settings: GymSettings) -> ExitCode:
@@ -149,3 +153,65 @@ def _say_progress(stats: RolloutStats) -> None:
         env_failures=stats.env_failures,
         unusable_episodes=stats.unusable_episodes,
     )
+
+
+LOOK_EVERY_STEPS: Final = 256
+"""How often the clock is looked at."""
+
+
+def run_local(settings: GymSettings) -> ExitCode:
+    """Steps environments with `--policy` until enough is recorded, the time is over, or a signal comes.
+
+    Returns:
+        The exit code. What ended the actor has been said on standard error.
+    """
+    logs.configure(settings.log_format, settings.log_level)
+    warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"actor_client\.")
+
+    def act() -> None:
+        stops: list[str] = []
+        with (
+            stop_signals(stops.append),
+            recorded(
+                settings.record,
+                settings.behavior or behavior_of(settings.env),
+                episodes=settings.record_episodes,
+                on_enough=stops.append,
+            ) as wrap,
+        ):
+            batch = wrap(
+                make_env_batch(
+                    settings.env, num_envs=settings.num_envs, env_kwargs=settings.env_kwargs, vector=settings.vector
+                )
+            )
+            try:
+                policy = load_policy(settings.policy or "", batch.spec, batch.num_envs)
+                _step_locally(settings, batch, policy, stops)
+            finally:
+                batch.close()
+        structlog.get_logger().info("stopped", reason=stops[0] if stops else "its time is over")
+
+    return ended(act, settings.log_format)
+
+
+def _step_locally(settings: GymSettings, batch: EnvBatch, policy: LocalPolicy, stops: list[str]) -> None:
+    """Steps until something is in `stops`, or the time is over.
+
+    Raises:
+        ActorError: The environments or the policy failed, or the file cannot be written.
+    """
+    heartbeat = Heartbeat(settings.heartbeat_file)
+    until = None if settings.max_seconds is None else time.monotonic() + settings.max_seconds
+    observations = batch.reset(environment_seeds(settings.seed, 0, batch.num_envs))
+    policy.ended(range(batch.num_envs))
+    steps = 0
+    while not stops:
+        if steps % LOOK_EVERY_STEPS == 0 and until is not None and time.monotonic() >= until:
+            return
+        chosen = policy.act(observations, batch.action_masks)
+        result = batch.step(chosen.continuous, chosen.discrete)
+        observations = result.observations
+        if result.ended:
+            policy.ended(result.ended)
+        steps += 1
+        heartbeat.beat()

@@ -162,9 +162,8 @@ def _gym(parsed: argparse.Namespace) -> int:
     # gRPC tells of every connection that ends; the log has its own lines for that. Set before gRPC is loaded.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
-        from actor_client.app import run_gym
-        from actor_client.demos.local import run_local
-        from actor_client.settings.gym import GymSettings
+        from actor_client.app import run_gym, run_local
+        from actor_client.settings.commands import GymSettings
         from actor_client.settings.loading import load
     except ModuleNotFoundError as error:
         raise ActorError(

@@ -19,7 +19,6 @@ from actor_client.connection.books import BooksView
 from actor_client.counts import OTHER, RolloutCounts, Tally
 from actor_client.snapshot import ActorSnapshot
 
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX: Final = "rollcast_actor_"
 DISCARD_REASONS: Final = ("env_error", "generation", "reset", "session_lost", OTHER)
 BOOKS_DROP_REASONS: Final = ("generation", "session_lost", "too_large", OTHER)
@@ -56,7 +55,7 @@ class ActorMetrics(Collector):
         self.registry.register(self)
 
     def exposition(self) -> bytes:
-        """Returns everything in Prometheus' text format (`CONTENT_TYPE`)."""
+        """Returns everything in Prometheus' text format (`actor_client.serving.CONTENT_TYPE`)."""
         return generate_latest(self.registry)
 
     def collect(self) -> Iterable[Metric]:

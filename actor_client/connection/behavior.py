@@ -22,7 +22,7 @@ from actor_client.connection.state import ConnectionState
 from actor_client.connection.window import WINDOW_BYTES, Parcel
 from actor_client.counts import count
 from actor_client.exits import ActorError, ExitCode
-from actor_client.notices import Notices
+from actor_client.logs import Notices
 from actor_client.policy.actions import ActingPolicy, PolicyUnusable
 from actor_client.rollout.link import ChunkLimits
 

@@ -18,7 +18,7 @@ from actor_client.connection.session import Opening, RunInfo, Session
 from actor_client.connection.window import SendWindow
 from actor_client.counts import ConnectionCounts, RolloutCounts, count
 from actor_client.exits import ActorError
-from actor_client.notices import Notices
+from actor_client.logs import Notices
 from actor_client.rollout.link import ChunkLimits
 
 # Numbers of behaviors above this are not believed.

@@ -1,10 +1,140 @@
-"""What is read from the info dictionaries of environments beside masks: the numbers of an episode."""
+"""Action masks and numbers of episodes, read from the infos of environments."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 from rollcast import limits
+
+from actor_client.envs.base import MaskArray
+
+ACTION_MASK: Final = "action_mask"
+"""The key that environments of the Gymnasium family use (Taxi, for one)."""
+MOST_SHOWN: Final = 16
+"""The sizes of more branches are not spelled out."""
+LATE_MASK: Final = (
+    f"info has {ACTION_MASK!r} and that of the first reset had none; return a mask with every reset, ones where all is "
+    "allowed"
+)
+"""Why a mask is refused: whether there are masks is settled before the first step."""
+
+
+def read_mask(info: Mapping[str, Any], branches: Sequence[int]) -> MaskArray | None:
+    """Returns the action mask of one environment, uint8 [sum of branches], or None if it gave none.
+
+    Args:
+        info: As the environment returned it; a mask of several branches may be one array or one a branch.
+        branches: Sizes; without any there is nothing to mask.
+
+    Raises:
+        ValueError: It is no mask of these branches.
+    """
+    mask = info.get(ACTION_MASK) if info and branches else None
+    return None if mask is None else _allowed(mask, branches)
+
+
+def read_vector_masks(infos: Mapping[str, Any], num_envs: int, branches: Sequence[int]) -> MaskArray | None:
+    """Returns the action masks of a vector environment, uint8 [num_envs, sum of branches], or None if it gave none.
+
+    Copies that gave none, as `_action_mask` says, may choose everything.
+
+    Args:
+        infos: Of the whole batch.
+        num_envs: How many copies there are.
+        branches: See `read_mask`.
+
+    Raises:
+        ValueError: They are no masks of these branches.
+    """
+    masks = infos.get(ACTION_MASK) if infos and branches else None
+    if masks is None:
+        return None
+    if not isinstance(masks, np.ndarray) or masks.shape[:1] != (num_envs,):
+        found = (
+            f"the shape {list(masks.shape)}" if isinstance(masks, np.ndarray) else f"the type {type(masks).__name__}"
+        )
+        raise ValueError(
+            f"infos[{ACTION_MASK!r}] has {found}; an array [{num_envs} environments, {sum(branches)}] is needed"
+        )
+    if masks.dtype == object:
+        allowed = np.ones((num_envs, sum(branches)), np.uint8)
+        for env, mask in enumerate(masks):
+            if mask is not None:
+                allowed[env] = _allowed(mask, branches)
+        return allowed
+    allowed = _flags(masks.reshape(num_envs, -1), branches)
+    if (given := infos.get(f"_{ACTION_MASK}")) is not None:
+        allowed[np.logical_not(given)] = 1
+    return allowed
+
+
+def check_masks(masks: MaskArray, branches: Sequence[int]) -> None:
+    """Checks that each agent has a choice in each branch.
+
+    Args:
+        masks: uint8 [B, sum of branches].
+        branches: Sizes.
+
+    Raises:
+        ValueError: A branch has none.
+    """
+    allowed = _any_allowed(masks, branches)
+    if not allowed.all():
+        row, branch = np.argwhere(allowed == 0)[0].tolist()
+        raise ValueError(f"the action mask of row {row} allows no choice of branch {branch}; it must allow one")
+
+
+def open_stuck_branches(masks: MaskArray, branches: Sequence[int]) -> MaskArray:
+    """Returns masks in which a branch without any choice allows all of them: after an end there may be none.
+
+    Nobody acts on such a mask, and the contract wants a choice in each branch.
+
+    Args:
+        masks: uint8 [B, sum of branches].
+        branches: Sizes.
+    """
+    stuck = np.repeat(_any_allowed(masks, branches) == 0, branches, axis=1)
+    return np.where(stuck, np.uint8(1), masks)
+
+
+def _any_allowed(masks: MaskArray, branches: Sequence[int]) -> MaskArray:
+    """Returns whether each branch of each row has a choice, uint8 [B, b]."""
+    return np.maximum.reduceat(masks, np.cumsum((0, *branches[:-1])), axis=1)
+
+
+def _allowed(mask: Any, branches: Sequence[int]) -> MaskArray:
+    """Returns one mask, which may be one array or stand in tuples of tuples of arrays."""
+    return _flags(np.concatenate(list(_parts(mask)) or [np.zeros(0)]), branches)
+
+
+def _parts(mask: Any) -> Iterator[NDArray[Any]]:
+    if isinstance(mask, tuple | list):
+        for part in mask:
+            yield from _parts(part)
+    else:
+        yield np.ravel(mask)
+
+
+def _flags(values: NDArray[Any], branches: Sequence[int]) -> MaskArray:
+    """Returns masks as 0 and 1.
+
+    Args:
+        values: [..., n] of any type.
+        branches: Sizes; n must be their sum.
+    """
+    if values.dtype.kind not in "biuf":
+        raise ValueError(f"info[{ACTION_MASK!r}] holds {values.dtype}; numbers or truth values are needed, 0 forbids")
+    found, needed = values.shape[-1], sum(branches)
+    if found != needed:
+        sizes = " + ".join(map(str, branches)) if 1 < len(branches) <= MOST_SHOWN else ""
+        raise ValueError(
+            f"info[{ACTION_MASK!r}] has {found} entries; the action space has {sizes and sizes + ' = '}{needed} choices, "
+            f"each needs one"
+        )
+    allowed: MaskArray = (values != 0).astype(np.uint8)
+    return allowed
+
 
 MAX_INFOS: Final = 32
 """More numbers of one episode than this are left out: each becomes a column of a chunk."""

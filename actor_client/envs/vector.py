@@ -9,12 +9,16 @@ from numpy.typing import NDArray
 from rollcast.enums import SegmentEnd
 from rollcast.specs import BehaviorSpec
 
-from actor_client.envs.actions import ActionPlan, plan_actions
 from actor_client.envs.base import FloatArray, IntArray, MaskArray, Observations, StepResult
 from actor_client.envs.errors import RESET_VALUES, STEP_VALUES, EnvironmentFailed, count_fault, info_fault
-from actor_client.envs.infos import vector_episode_numbers
-from actor_client.envs.masks import LATE_MASK, check_masks, open_stuck_branches, read_vector_masks
-from actor_client.envs.observations import ObservationPlan
+from actor_client.envs.infos import (
+    LATE_MASK,
+    check_masks,
+    open_stuck_branches,
+    read_vector_masks,
+    vector_episode_numbers,
+)
+from actor_client.envs.spaces import ActionPlan, ObservationPlan, plan_actions
 
 _log = structlog.get_logger(__name__)
 

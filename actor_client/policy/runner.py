@@ -12,19 +12,28 @@ from rollcast.enums import Distribution, PolicyFormat
 from rollcast.policies import PolicyDescription
 from rollcast.specs import BehaviorSpec
 
-from actor_client.policy.actions import Actions, FloatArray, IntArray, MaskArray, PolicyUnusable
+from actor_client.policy.actions import (
+    Actions,
+    FloatArray,
+    IntArray,
+    MaskArray,
+    MemoryForm,
+    PolicyUnusable,
+    are_numbers,
+    culprit,
+    unusable,
+    without_numbers,
+)
 from actor_client.policy.distributions import (
     Categorical,
+    PreparedTransform,
     draw_gaussian,
     gaussian_log_prob,
     log_sum_exp,
     tanh_gaussian_log_prob,
 )
-from actor_client.policy.finite import are_numbers, culprit, unusable, without_numbers
 from actor_client.policy.graph import MASKS, MEMORY_IN, MEMORY_OUT, BadGraph, Graph, Port
-from actor_client.policy.memory import MemoryForm
 from actor_client.policy.noise import Noise
-from actor_client.policy.transform import PreparedTransform
 
 _NORMALIZED_TOLERANCE: Final = 1e-4
 """Largest deviation of a branch's total probability from 1 (in log) that still counts as normalized."""

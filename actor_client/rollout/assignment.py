@@ -7,7 +7,7 @@ import structlog
 from rollcast.enums import AssignmentRole, Purpose
 from rollcast.v1 import policy_pb2
 
-from actor_client.notices import Notices
+from actor_client.logs import Notices
 
 _log = structlog.get_logger(__name__)
 

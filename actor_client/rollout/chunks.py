@@ -9,7 +9,7 @@ from rollcast.chunks import Chunk
 from rollcast.enums import ColumnRole
 from rollcast.specs import BehaviorSpec
 
-from actor_client.policy.memory import NO_MEMORY, MemoryForm
+from actor_client.policy.actions import NO_MEMORY, MemoryForm
 from actor_client.rollout.link import ChunkLimits
 
 Index = NDArray[np.int64]

@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 from rollcast.specs import BehaviorSpec
 
-from actor_client.notices import Notices
+from actor_client.logs import Notices
 from actor_client.policy.actions import ActingPolicy
 from actor_client.policy.noise import Noise
 from actor_client.rollout.assignment import Task

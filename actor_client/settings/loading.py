@@ -11,9 +11,7 @@ from pydantic_settings import SettingsError
 
 from actor_client.exits import ActorError, ExitCode
 from actor_client.settings import PREFIX
-from actor_client.settings.common import CommonSettings
-from actor_client.settings.gym import GymSettings
-from actor_client.settings.unity import UnitySettings
+from actor_client.settings.commands import CommonSettings, GymSettings, UnitySettings
 
 Settings = TypeVar("Settings", bound=CommonSettings)
 

@@ -26,7 +26,7 @@ from actor_client.platform import stop_signals
 from actor_client.policy.actions import PolicyUnusable
 from actor_client.policy.runner import Policy
 from actor_client.serving import served_metrics
-from actor_client.settings.unity import UnitySettings
+from actor_client.settings.commands import UnitySettings
 from actor_client.unity.channels.hub import SideChannels
 from actor_client.unity.channels.plugins import ChannelPlugin, load_plugins
 from actor_client.unity.conversation import Conversation

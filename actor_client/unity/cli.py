@@ -16,7 +16,7 @@ _OF_RUN_FILE: Final = "(default: as the run file of the learner says)"
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds what `rollcast-actor unity` can be told; `actor_client.settings.unity` checks it."""
+    """Adds what `rollcast-actor unity` can be told; `actor_client.settings.commands` checks it."""
     _add_players(parser)
     _add_limits(parser)
     _add_common(parser)

@@ -16,7 +16,7 @@ import structlog
 from communicator_objects.unity_message_pb2 import UnityMessageProto, UnityOutputProto
 from google.protobuf.message import DecodeError
 
-from actor_client.notices import Notices
+from actor_client.logs import Notices
 from actor_client.unity import handshake
 from actor_client.unity.counts import ConversationCounts
 from actor_client.unity.faults import BadPlayerData

@@ -13,7 +13,7 @@ from typing import Final
 
 from actor_client.exits import ActorError, ExitCode
 from actor_client.platform import stop_signals
-from actor_client.unity.ports import Ports, early_ports
+from actor_client.settings.addresses import Ports, early_ports
 from actor_client.unity.server import Exchange, PlayerServer
 
 FAREWELL: Final = b"\x0a\x03\x08\x90\x03"
@@ -116,8 +116,8 @@ def _go_on(flags: Mapping[str, object], doors: Sequence[Door] | None, stops: Seq
         ActorError: The command line is wrong, a port is in use, or a module is missing.
     """
     try:
+        from actor_client.settings.commands import UnitySettings  # noqa: PLC0415
         from actor_client.settings.loading import load  # noqa: PLC0415 - see above
-        from actor_client.settings.unity import UnitySettings  # noqa: PLC0415
 
         settings = load(UnitySettings, flags)  # before what is slow: whoever mistyped hears of it soon
         from actor_client.unity.app import run_unity  # noqa: PLC0415

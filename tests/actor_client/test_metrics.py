@@ -14,7 +14,7 @@ from contextlib import ExitStack, closing
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from actor_client import metrics_server
+from actor_client import serving
 from actor_client.connection.books import BooksView
 from actor_client.counts import (
     OTHER,
@@ -27,7 +27,7 @@ from actor_client.counts import (
 )
 from actor_client.exits import ActorError, ExitCode
 from actor_client.metrics import ActorBuild, ActorMetrics
-from actor_client.metrics_server import MAX_CONNECTIONS, MetricsServer
+from actor_client.serving import MAX_CONNECTIONS, MetricsServer
 from actor_client.snapshot import ActorSnapshot
 from tests.architecture.tree import ROOT
 
@@ -162,7 +162,7 @@ def test_strangers_take_no_more_than_some_threads(stack: ExitStack) -> None:
 
 def test_a_trickle_is_cut_off(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who sends a byte now and then, and never a whole request, does not keep its place."""
-    monkeypatch.setattr(metrics_server, "REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr(serving, "REQUEST_SECONDS", 0.5)
     port = served(stack).port
     held = [stack.enter_context(socket.create_connection(("127.0.0.1", port), 10)) for _ in range(MAX_CONNECTIONS)]
     ended = set[int]()

@@ -12,7 +12,7 @@ from rollcast.chunks import Chunk
 from rollcast.enums import ColumnRole, StatAggregation
 from rollcast.specs import BehaviorSpec
 
-from actor_client.notices import Notices
+from actor_client.logs import Notices
 from actor_client.rollout.agents.rows import ClosedSegment, RowPool, join
 from actor_client.rollout.chunks import (
     CHUNK_OVERHEAD_BYTES,

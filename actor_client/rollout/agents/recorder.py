@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from rollcast.enums import SegmentEnd, StatAggregation
 from rollcast.specs import BehaviorSpec
 
-from actor_client.notices import Notices
-from actor_client.policy.actions import Actions
-from actor_client.policy.memory import NO_MEMORY, MemoryForm
+from actor_client.logs import Notices
+from actor_client.policy.actions import NO_MEMORY, Actions, MemoryForm
 from actor_client.rollout.agents.agent import Agent
 from actor_client.rollout.agents.interface import AskingAgents, EndedAgents
 from actor_client.rollout.agents.outbox import Outbox

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from rollcast.enums import GroupEnd, SegmentEnd
 from rollcast.specs import BehaviorSpec
 
-from actor_client.policy.actions import Actions
-from actor_client.policy.memory import NO_MEMORY, MemoryForm
+from actor_client.policy.actions import NO_MEMORY, Actions, MemoryForm
 from actor_client.rollout.chunks import Rows, remembered_rows
 
 Index = NDArray[np.int64]

@@ -10,7 +10,7 @@ from rollcast.specs import BehaviorSpec, mismatches
 from actor_client.counts import RolloutCounts
 from actor_client.envs.base import EnvBatch, MaskArray, Observations, StepResult
 from actor_client.envs.errors import EnvironmentFailed, EnvironmentFailedTooOften, UnknownEnvironment, UnsupportedSpace
-from actor_client.notices import Notices
+from actor_client.logs import Notices
 from actor_client.policy.actions import Actions
 from actor_client.rollout.link import Link
 

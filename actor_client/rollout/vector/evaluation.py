@@ -8,8 +8,7 @@ from rollcast.enums import SegmentEnd
 from rollcast.specs import BehaviorSpec
 
 from actor_client.envs.base import MaskArray, Observations, StepResult
-from actor_client.policy.actions import ActingPolicy, Actions, FloatArray
-from actor_client.policy.memory import began
+from actor_client.policy.actions import ActingPolicy, Actions, FloatArray, began
 from actor_client.policy.noise import Noise
 from actor_client.rollout.assignment import Task
 from actor_client.rollout.episodes import EpisodeRecord

@@ -12,10 +12,8 @@ from actor_client.envs.base import EnvBatch, StepResult
 from actor_client.envs.errors import EnvironmentFailed, EnvironmentFailedTooOften
 from actor_client.envs.seeds import checkpoint_seeds, environment_seeds
 from actor_client.heartbeat import Heartbeat
-from actor_client.policy.actions import ActingPolicy, FloatArray, PolicyUnusable
-from actor_client.policy.memory import began
-from actor_client.policy.noise import Noise
-from actor_client.policy.round_noise import RoundNoise
+from actor_client.policy.actions import ActingPolicy, FloatArray, PolicyUnusable, began
+from actor_client.policy.noise import Noise, RoundNoise
 from actor_client.rollout.assignment import Task, TaskReader
 from actor_client.rollout.evaluation import OTHER_STREAM, evaluation_noise
 from actor_client.rollout.link import BehaviorLink, Link

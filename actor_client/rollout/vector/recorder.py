@@ -12,9 +12,8 @@ from rollcast.enums import SegmentEnd
 from rollcast.specs import BehaviorSpec
 
 from actor_client.envs.base import MaskArray, Observations, StepResult
-from actor_client.notices import Notices
-from actor_client.policy.actions import Actions
-from actor_client.policy.memory import NO_MEMORY, MemoryForm
+from actor_client.logs import Notices
+from actor_client.policy.actions import NO_MEMORY, Actions, MemoryForm
 from actor_client.rollout.chunks import ChunkBuilder
 from actor_client.rollout.link import BehaviorLink
 from actor_client.rollout.vector.episodes import VectorEpisodes, join_episodes

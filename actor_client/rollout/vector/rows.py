@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 from rollcast.specs import BehaviorSpec
 
 from actor_client.envs.base import Observations
-from actor_client.policy.actions import Actions, FloatArray, MaskArray
-from actor_client.policy.memory import NO_MEMORY, MemoryForm
+from actor_client.policy.actions import NO_MEMORY, Actions, FloatArray, MaskArray, MemoryForm
 from actor_client.rollout.chunks import Rows, remembered_rows
 from actor_client.rollout.vector.segments import Segments
 

@@ -12,7 +12,7 @@ from rollcast.enums import StatAggregation
 from rollcast.limits import MIB
 from rollcast.v1 import policy_pb2, session_pb2
 
-from actor_client.notices import Notices
+from actor_client.logs import Notices
 from actor_client.unity.channels.engine import ENGINE_CHANNEL, engine_records
 from actor_client.unity.channels.framing import HEADER_BYTES, BadSideChannel, pack, unpack
 from actor_client.unity.channels.parameters import PARAMETERS_CHANNEL, parameter_records

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from actor_client.exits import ActorError
 from actor_client.platform import plain_interrupts
+from actor_client.settings.addresses import EDITOR_PORT
 from actor_client.unity.dropin import commands
 from actor_client.unity.dropin.addresses import USUAL_ADDRESS, LearnerAddress, reserved_address
 from actor_client.unity.dropin.console import Console
@@ -18,7 +19,6 @@ from actor_client.unity.dropin.flags import Given, parse
 from actor_client.unity.dropin.life import Around, Life, Signals, answers
 from actor_client.unity.dropin.plan import LEARNER_MODULE, Plan, make_plan
 from actor_client.unity.players.launch import find_build
-from actor_client.unity.ports import EDITOR_PORT
 
 _NEEDED = (LEARNER_MODULE, "yaml", "torch", "onnx", "onnxruntime")
 _STOPPING = (

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 from rollcast.v1 import session_pb2
 
 from actor_client.connection.session import RunInfo
-from actor_client.settings.unity import UnitySettings
+from actor_client.settings.commands import UnitySettings
 from actor_client.unity.players.launch import Launch
 from actor_client.unity.players.quota import RestartQuota
 

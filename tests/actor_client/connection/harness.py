@@ -13,8 +13,7 @@ from rollcast.specs import BehaviorSpec
 
 from actor_client.connection.behavior import BehaviorPort
 from actor_client.connection.link import LearnerLink
-from actor_client.policy.actions import Actions
-from actor_client.policy.memory import NO_MEMORY, MemoryForm
+from actor_client.policy.actions import NO_MEMORY, Actions, MemoryForm
 from actor_client.policy.noise import Noise
 from tests.actor_client.scripted import ScriptedLearner, wait_until
 from tests.protos.builders import CARTPOLE, small_chunk

@@ -9,8 +9,8 @@ import pytest
 from gymnasium import spaces
 from structlog.testing import capture_logs
 
-from actor_client.envs.actions import plan_actions
 from actor_client.envs.errors import UnsupportedSpace
+from actor_client.envs.spaces import plan_actions
 from tests.actor_client.envs import toys
 
 

@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 from actor_client.envs.errors import EnvironmentFailed
-from actor_client.envs.masks import check_masks, open_stuck_branches, read_mask
+from actor_client.envs.infos import check_masks, open_stuck_branches, read_mask
 from actor_client.envs.scalar import ScalarBatch
 from actor_client.envs.vector import VectorBatch
 from tests.actor_client.envs import toys

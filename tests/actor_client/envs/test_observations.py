@@ -10,7 +10,7 @@ from gymnasium import spaces
 from rollcast.enums import ImageLayout, ObservationKind
 
 from actor_client.envs.errors import UnsupportedSpace
-from actor_client.envs.observations import ObservationPlan
+from actor_client.envs.spaces import ObservationPlan
 from tests.actor_client.envs import toys
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from actor_client.envs.factory import make_env_batch
-from actor_client.policy.memory import MemoryForm, began
+from actor_client.policy.actions import MemoryForm, began
 from actor_client.policy.noise import Noise
 from actor_client.policy.runner import Policy
 from learner.networks.distributions import branch_offsets, categorical_log_prob, gaussian_log_prob

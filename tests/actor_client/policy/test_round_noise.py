@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from actor_client.policy.round_noise import RoundNoise
+from actor_client.policy.noise import RoundNoise
 
 STEPS = 100
 """More than a block."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rollcast.enums import Squash
 from rollcast.specs import ActionTransform
 
-from actor_client.policy.transform import PreparedTransform
+from actor_client.policy.distributions import PreparedTransform
 
 SQUASHES = st.sampled_from([Squash.NONE, Squash.CLIP3_DIV3, Squash.TANH])
 BOUNDS = st.sampled_from(

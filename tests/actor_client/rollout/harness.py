@@ -16,8 +16,7 @@ from rollcast.trajectories import decode_chunk, encode_chunk, find_data_fault
 from rollcast.v1 import policy_pb2
 
 from actor_client.connection.books import Books
-from actor_client.policy.actions import ActingPolicy, Actions, PolicyUnusable
-from actor_client.policy.memory import NO_MEMORY, MemoryForm
+from actor_client.policy.actions import NO_MEMORY, ActingPolicy, Actions, MemoryForm, PolicyUnusable
 from actor_client.policy.noise import Noise
 from actor_client.rollout.link import BehaviorLink, ChunkLimits
 

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from actor_client.cli import build_parser
 from actor_client.exits import ActorError, ExitCode
 from actor_client.settings.addresses import is_loopback, split_address
-from actor_client.settings.gym import GymSettings
+from actor_client.settings.commands import GymSettings
 from actor_client.settings.loading import load
 
 

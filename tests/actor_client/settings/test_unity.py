@@ -6,9 +6,8 @@ import pytest
 
 from actor_client.cli import build_parser
 from actor_client.exits import ActorError, ExitCode
-from actor_client.settings.gym import GymSettings
+from actor_client.settings.commands import GymSettings, UnitySettings
 from actor_client.settings.loading import load
-from actor_client.settings.unity import UnitySettings
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from actor_client.policy.memory import MemoryForm
+from actor_client.policy.actions import MemoryForm
 from tests.actor_client.rollout.agents.driver import SPEC, Driver, answers
 from tests.actor_client.rollout.harness import KeepingLink, remembered
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from rollcast.specs import ActionSpec, BehaviorSpec
 
-from actor_client.policy.memory import MemoryForm
+from actor_client.policy.actions import MemoryForm
 from actor_client.rollout.agents.memories import AgentMemories
 from tests.actor_client.rollout.harness import RulePolicy
 

@@ -13,8 +13,7 @@ from rollcast.enums import ColumnRole
 from actor_client.envs.base import EnvBatch
 from actor_client.envs.factory import make_env_batch
 from actor_client.envs.scalar import ScalarBatch
-from actor_client.policy.actions import Actions
-from actor_client.policy.memory import MemoryForm
+from actor_client.policy.actions import Actions, MemoryForm
 from actor_client.rollout.chunks import remembered_rows
 from actor_client.rollout.vector.loop import LoopLimits, RolloutLoop
 from tests.actor_client.envs import toys

@@ -15,8 +15,7 @@ from rollcast.specs import BehaviorSpec
 from rollcast.v1 import policy_pb2
 
 from actor_client.envs.scalar import ScalarBatch
-from actor_client.policy.actions import Actions, PolicyUnusable
-from actor_client.policy.memory import MemoryForm
+from actor_client.policy.actions import Actions, MemoryForm, PolicyUnusable
 from actor_client.policy.noise import Noise
 from actor_client.policy.runner import Policy
 from actor_client.rollout.vector.loop import LoopLimits, RolloutLoop

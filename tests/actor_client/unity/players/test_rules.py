@@ -6,8 +6,8 @@ from rollcast.v1 import session_pb2
 
 from actor_client.connection.session import RunInfo
 from actor_client.rollout.link import ChunkLimits
+from actor_client.settings.commands import UnitySettings
 from actor_client.settings.loading import load
-from actor_client.settings.unity import UnitySettings
 from actor_client.unity.players.rules import resolve_rules
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from actor_client.exits import ActorError
+from actor_client.settings.addresses import early_ports
+from actor_client.settings.commands import UnitySettings
 from actor_client.settings.loading import load
-from actor_client.settings.unity import UnitySettings
-from actor_client.unity.ports import early_ports
 
 FLAGS: list[dict[str, object]] = [
     {},

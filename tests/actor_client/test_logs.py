@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actor_client.notices import Notices
+from actor_client.logs import Notices
 
 
 def test_lines_are_left_out_and_counted() -> None:

@@ -139,11 +139,20 @@ class LearnerProcess(Child):
         folder: of the run.
     """
 
-    def __init__(self, name: str, run_file: Path, folder: Path, logs: Path, arguments: Sequence[str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        run_file: Path,
+        folder: Path,
+        logs: Path,
+        arguments: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.folder = folder
         self._before = _version(folder / "address.json")
         options = ["--run-id", folder.name, "--results-dir", str(folder.parent), "--log-format", "json"]
-        super().__init__(name, ["-m", "learner", "serve", str(run_file), *options, *arguments], logs)
+        super().__init__(name, ["-m", "learner", "serve", str(run_file), *options, *arguments], logs, environment)
         self._operator: Operator | None = None
 
     def _addresses(self) -> BoundAddresses:
@@ -224,19 +233,34 @@ class Processes:
         self.folder = folder
         self._children: list[Child] = []
 
-    def learner(self, run_file: Path, *arguments: str, run: str = "run", port: int = 0) -> LearnerProcess:
+    def learner(
+        self,
+        run_file: Path,
+        *arguments: str,
+        run: str = "run",
+        port: int = 0,
+        environment: Mapping[str, str] | None = None,
+    ) -> LearnerProcess:
         """Starts a learner on a loopback port."""
         name = f"learner-{len(self._children)}"
         address = ["--address", f"127.0.0.1:{port}"]
         folder = self.folder / "results" / run
-        learner = LearnerProcess(name, run_file, folder, self.folder, [*address, *arguments])
+        learner = LearnerProcess(name, run_file, folder, self.folder, [*address, *arguments], environment=environment)
         self._children.append(learner)
         return learner
 
-    def actor(self, address: str, env: str, *arguments: str, name: str = "actor") -> Child:
+    def actor(
+        self,
+        address: str,
+        env: str,
+        *arguments: str,
+        name: str = "actor",
+        environment: Mapping[str, str] | None = None,
+    ) -> Child:
         """Starts `rollcast-actor gym`."""
         options = ["--learner", address, "--env", env, "--name", name, "--log-format", "json"]
-        return self.python(f"{name}-{len(self._children)}", "-m", "actor_client", "gym", *options, *arguments)
+        command = ["-m", "actor_client", "gym", *options, *arguments]
+        return self.python(f"{name}-{len(self._children)}", *command, environment=environment)
 
     def python(self, name: str, *arguments: str, environment: Mapping[str, str] | None = None) -> Child:
         """Starts an interpreter."""

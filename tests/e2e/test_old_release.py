@@ -1,0 +1,204 @@
+"""A run folder and an actor of an earlier commit are taken over: resumed, evaluated, joined."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from learner.common.exits import ExitCode
+from tests.e2e.books import by_reason, fates_of
+from tests.e2e.processes import ROOT, Child, LearnerProcess, Processes, command_environment, processes_in, wait_until
+from tests.e2e.runs import small, write_run
+
+pytestmark = pytest.mark.slow
+
+COMMIT = "c21eb1330c64ac383f3722ba0f29c1567b226fa9"
+NAME = "Behavior"
+ENVS = {"ppo": "CartPole-v1", "sac": "Pendulum-v1"}
+SAC = {
+    "batch_size": 32,
+    "buffer_size": 4000,
+    "buffer_init_steps": 64,
+    "steps_per_update": 4,
+    "save_replay_buffer": True,
+}
+NETWORK = {"hidden_units": 16, "num_layers": 1, "normalize": True}
+BEHAVIORS: dict[str, dict[str, Any]] = {
+    "ppo": small(network_settings=NETWORK),
+    "sac": small(trainer_type="sac", hyperparameters=SAC, network_settings=NETWORK, time_horizon=16),
+}
+PRINT_PLACES = (
+    "import actor_client, learner, rollcast; print(*(m.__path__[0] for m in (actor_client, learner, rollcast)))"
+)
+
+
+def git(*arguments: str) -> bytes:
+    """Runs git in this repository and returns its output; fails with a remedy if the commit is missing."""
+    done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, timeout=60, check=False)
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip()
+        pytest.fail(
+            f"git has no commit {COMMIT} here, which this test compares with ({said}). In a shallow clone run"
+            f" `git fetch --unshallow` or `git fetch origin {COMMIT}`; replace a copy without .git with a clone.",
+            pytrace=False,
+        )
+    return done.stdout
+
+
+@pytest.fixture(scope="session")
+def old(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    """The environment in which an interpreter imports the packages of the commit, and all others from where they are.
+
+    The packages are laid out as its wheel has them. They win over the installed ones because PYTHONPATH comes first and
+    safe-path keeps the working directory out.
+    """
+    git("cat-file", "-e", f"{COMMIT}^{{commit}}")
+    project = tomllib.loads(git("show", f"{COMMIT}:pyproject.toml").decode())
+    packages: list[str] = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    folder = tmp_path_factory.mktemp("old")
+    with tarfile.open(fileobj=io.BytesIO(git("archive", COMMIT, *packages))) as archive:
+        archive.extractall(folder / "source", filter="data")
+    site = folder / "site"
+    for package in packages:
+        shutil.copytree(folder / "source" / package, site / Path(package).name)
+    environment = {"PYTHONPATH": str(site), "PYTHONSAFEPATH": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", PRINT_PLACES], capture_output=True, text=True, timeout=60, check=True, cwd=ROOT,
+        env={**command_environment(), **environment},
+    )  # fmt: skip
+    assert done.stdout.split() == [str(site / name) for name in ("actor_client", "learner", "rollcast")]
+    return environment
+
+
+@dataclass
+class OldRun:
+    """A run of an old learner, which has stopped.
+
+    Attributes:
+        trainer_type: of its behavior.
+        processes: of the run; the old actor among them waits for a learner at the port.
+        folder: of the run.
+        run_file: its settings.
+        port: where its learner listened.
+        actor: the old actor.
+        acked: steps by actor that the old learner acknowledged.
+        state: what it left to resume from.
+    """
+
+    trainer_type: str
+    processes: Processes
+    folder: Path
+    run_file: Path
+    port: int
+    actor: Child
+    acked: dict[str, int]
+    state: dict[str, Any]
+
+
+def acked(learner: LearnerProcess, actor: str) -> int:
+    """Returns the steps of an actor that the learner acknowledged; the books of the actor must balance."""
+    books = learner.actor(actor).books
+    assert all(entry.produced_steps == fates_of(entry) for entry in books)
+    return sum(entry.acked_steps for entry in books)
+
+
+@pytest.fixture(scope="module", params=list(BEHAVIORS))
+def run(
+    old: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[OldRun]:
+    """A run that an old learner made with an old and a new actor."""
+    folder = tmp_path_factory.mktemp(request.param)
+    with processes_in(folder) as processes:
+        run_file = write_run(folder, {NAME: BEHAVIORS[request.param]}, http=False, lease_seconds=5.0)
+        learner = processes.learner(run_file, environment=old)
+        env, options = ENVS[request.param], ("--num-envs", "2", "--behavior", NAME)
+        actors = {
+            "old": processes.actor(learner.address, env, *options, name="old", environment=old),
+            "new": processes.actor(learner.address, env, *options, name="new"),
+        }
+
+        def is_trained() -> bool:
+            return learner.behavior(NAME).version >= 4 and all(acked(learner, name) > 100 for name in actors)
+
+        learner.wait_for(is_trained, "both actors bring steps, and version 4", *actors.values())
+        port = int(learner.address.rpartition(":")[2])
+        done = {name: acked(learner, name) for name in actors}
+        actors["new"].signal(signal.SIGTERM)
+        assert actors["new"].wait() == 0, actors["new"].said()
+        learner.signal(signal.SIGTERM)
+        assert learner.wait() == 0, learner.said()
+        state = torch.load(learner.folder / "run_state.pt", weights_only=True)
+        yield OldRun(request.param, processes, learner.folder, run_file, port, actors["old"], done, state)
+
+
+def test_an_old_learner_trains_with_old_and_new_actors(run: OldRun) -> None:
+    """Both bring steps to one run, and no step of either is refused."""
+    assert run.acked.keys() == {"old", "new"}
+    summary = json.loads((run.folder / "summary.json").read_text())
+    assert summary["policy_version"] == run.state["trainers"][NAME]["version"] >= 4
+    assert set(summary["ledger"]["dropped"]) <= {"stale"}
+    assert summary["ledger"]["received"] >= sum(run.acked.values())
+
+
+def test_an_old_run_is_evaluated(run: OldRun, tmp_path: Path) -> None:
+    """`rollcast-learner evaluate` plays the last policy of the old folder."""
+    options = ["--episodes", "4", "--address", "127.0.0.1:0", "--log-format", "json", "--json", str(tmp_path / "found")]
+    child = run.processes.python("evaluate", "-m", "learner", "evaluate", str(run.folder), *options)
+    wait_until(lambda: child.events("waiting_for_actors") or not child.is_running, "it waits", said=child.said)
+    (waiting,) = child.events("waiting_for_actors")
+    player = run.processes.actor(waiting["address"], ENVS[run.trainer_type], "--behavior", NAME, name="player")
+    assert child.wait() == ExitCode.OK, child.said()
+    assert player.wait() == 0, player.said()
+    (found,) = json.loads((tmp_path / "found").read_text())["behaviors"]
+    assert (found["behavior"], found["episodes"], found["is_complete"]) == (NAME, 4, True)
+    if run.trainer_type == "ppo":
+        assert found["lengths"]["mean"] == found["returns"]["mean"] > 5
+    else:
+        assert found["lengths"]["mean"] == 200
+
+
+def test_an_old_run_is_resumed(run: OldRun) -> None:
+    """Its counts and books continue; its actor comes back by itself and trains on, beside a new one."""
+    learner = run.processes.learner(run.run_file, "--resume", port=run.port)
+    trainer, books = run.state["trainers"][NAME], run.state["ledger"][NAME]
+    status = learner.status()
+    (row,) = status.behaviors
+    assert status.generation == 2
+    assert row.version >= trainer["version"]
+    assert row.env_steps_trained >= trainer["steps_trained"]
+    assert row.episodes >= trainer["tally"]["episodes"]
+    assert row.books.received >= books["received"]
+    assert row.books.trained >= books["trained"]
+    assert by_reason(row.books.lost) == ({"restart": books["queued"]} if books["queued"] else {})
+    newcomer = run.processes.actor(
+        learner.address, ENVS[run.trainer_type], "--num-envs", "2", "--behavior", NAME, name="newcomer"
+    )
+
+    def goes_on() -> bool:
+        both = acked(learner, "old") > run.acked["old"] + 200 and acked(learner, "newcomer") > 200
+        return both and learner.behavior(NAME).version >= trainer["version"] + 4
+
+    learner.wait_for(goes_on, "both actors bring steps, and four versions", run.actor, newcomer)
+    assert bool(learner.events("replay_loaded")) == (run.trainer_type == "sac"), learner.said()
+    learner.signal(signal.SIGTERM)
+    assert learner.wait() == 0, learner.said()
+    summary = json.loads((run.folder / "summary.json").read_text())
+    assert summary["generation"] == 2
+    assert summary["policy_version"] >= trainer["version"] + 4
+    ledger = summary["ledger"]
+    assert ledger["received"] == ledger["trained"] + ledger["queued"] + sum(
+        steps for kind in ("dropped", "lost") for steps in ledger[kind].values()
+    )

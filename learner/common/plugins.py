@@ -16,7 +16,7 @@ from typing import Any
 from learner.common.exits import ExitCode, UserError
 
 
-def find(setting: str, name: str, group: str, own: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
+def find(setting: str, name: str, group: str, own: Mapping[str, Callable[..., Any] | str]) -> Callable[..., Any]:
     """Returns the callable of a name that a run file gives.
 
     Args:
@@ -24,13 +24,14 @@ def find(setting: str, name: str, group: str, own: Mapping[str, Callable[..., An
         name: one of ours, of an entry point, or ``module:callable``; modules of the folder the learner was started in
             are found, too.
         group: of the entry points.
-        own: what comes with Rollcast, by name; nothing that is installed takes its place.
+        own: what comes with Rollcast, by name, or ``module:callable`` of it; nothing that is installed takes its place.
 
     Raises:
         UserError: there is no such name, or what it names cannot be imported.
     """
-    if name in own:
-        return own[name]
+    ours = own.get(name)
+    if ours is not None:
+        return _load(setting, name, EntryPoint(name, ours, group)) if isinstance(ours, str) else ours
     if ":" in name:
         here = str(Path.cwd())
         if here not in sys.path and "" not in sys.path:

@@ -19,8 +19,7 @@ from learner.observe.metrics import LearnerMetrics
 from learner.observe.stats import Aggregation
 from learner.observe.view import Verdict
 from learner.publish.store import PolicyStore
-from learner.settings.evaluation import EvaluationSettings
-from learner.settings.service import ServiceSettings
+from learner.settings.service import EvaluationSettings, ServiceSettings
 from learner.status.record import RunRecord
 from learner.status.run_status import RunStatus
 from learner.trainers.base import Trainer

@@ -35,7 +35,7 @@ class FrozenTrainer(RLTrainer):
 
     @property
     def _is_squashed(self) -> bool:
-        return self.trainer_settings.trainer_type == "sac"
+        return self.trainer_settings.traits.squashed
 
     def create_policy(self, spec: BehaviorSpec) -> PolicyNetwork:
         """Makes the network that acts, with the initial weights of its trainer."""

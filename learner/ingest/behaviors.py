@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Final
 
 from rollcast.errors import BadSpec, RingTooSmall, SpecMismatch, StepTooLarge, UnknownBehavior
@@ -31,14 +30,9 @@ from learner.sizing.footprint import (
     footprint,
     signal_networks,
 )
-from learner.sizing.replay_size import keeps_replay
 
 NOT_TRAINING: Final = "not_training"
 MAX_BEHAVIORS: Final = 256
-
-# On-policy trainers without an off-policy correction bear little lag; V-trace bears more; replay has no limit.
-_MAX_POLICY_LAG: Final[Mapping[str, int]] = MappingProxyType({"ppo": 4, "poca": 4, "appo": 32, "impala": 32})
-_STRICT_TRAINERS: Final = frozenset({"ppo", "poca"})
 
 
 @dataclass(slots=True, eq=False)
@@ -228,7 +222,7 @@ class BehaviorTable:
             settings=settings,
             queue=self._make_queue(settings),
             max_policy_lag=max_policy_lag(settings, self.service),
-            cut_at_swap=self.service.on_policy == "strict" and settings.trainer_type in _STRICT_TRAINERS,
+            cut_at_swap=self.service.on_policy == "strict" and settings.traits.on_policy,
         )
         self._behaviors.append(behavior)
         self._by_name[behavior.name] = behavior
@@ -275,7 +269,7 @@ class BehaviorTable:
 
     def _check_ring(self, spec: BehaviorSpec, settings: TrainerSettings, agents: int) -> None:
         ring_steps = self.service.device_ring_steps
-        if ring_steps is None or keeps_replay(settings):
+        if ring_steps is None or settings.traits.replay:
             return  # the trainer makes its ring large enough, or has none
         buffer_size = settings.hyperparameters.buffer_size
         chunk = chunk_steps(spec, self.service)
@@ -299,11 +293,11 @@ class BehaviorTable:
 
 def max_policy_lag(settings: TrainerSettings, service: ServiceSettings) -> int:
     """Returns how many versions may lie between acting and learning; 0 sets no limit, as for replay: all its steps are old."""
-    if keeps_replay(settings):
+    if settings.traits.replay:
         return 0
     if service.max_policy_lag is not None:
         return service.max_policy_lag
-    return _MAX_POLICY_LAG.get(settings.trainer_type, 0)
+    return settings.traits.max_policy_lag
 
 
 def _check_same(ours: BehaviorSpec, theirs: BehaviorSpec) -> None:

@@ -1,21 +1,20 @@
 """The run file: ML-Agents' YAML and the service's own block, read into one frozen tree.
 
-``load_run_options`` reads it; ``RunOptions`` is the tree; ``unsupported`` says what no trainer does yet.
+``load_run_options`` reads it; ``RunOptions`` is the tree; `unsupported` lists what is not built yet.
 """
 
-from learner.settings.hyperparameters import HYPERPARAMETERS, HyperparameterSettings, PPOHyperparameters
+from learner.settings.hyperparameters import HyperparameterSettings, PPOHyperparameters
 from learner.settings.load import LoadedRun, load_run_options
 from learner.settings.names import name_problem, without_team
 from learner.settings.network import MemorySettings, NetworkSettings
 from learner.settings.options import RunOptions, UnknownBehaviorError
 from learner.settings.resolved import effective_document, resolved_mlagents_json, sources_document, to_yaml
 from learner.settings.rewards import ExtrinsicSettings, RewardSignals, RewardSignalSettings
+from learner.settings.rules import unsupported
 from learner.settings.service import ServiceSettings, is_loopback, split_address
 from learner.settings.trainer import TrainerSettings
-from learner.settings.unsupported import unsupported
 
 __all__ = [
-    "HYPERPARAMETERS",
     "ExtrinsicSettings",
     "HyperparameterSettings",
     "LoadedRun",

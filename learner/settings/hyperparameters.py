@@ -1,10 +1,11 @@
-"""Hyperparameters of each kind of trainer, and the table that says which kinds there are."""
+"""Hyperparameters and traits of each kind of trainer, and the table of the trainers that come with Rollcast."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Final, Literal, NamedTuple, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
@@ -32,19 +33,48 @@ MAX_SIGNAL_UPDATES = 1000
 """Of the reward signals beside one of the policy: a stop of the learner waits for the end of an update."""
 
 
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """Properties of an algorithm that the rest of the learner depends on.
+
+    A settings model declares them; its subclasses inherit them, those of other packages included.
+
+    Attributes:
+        on_policy: ``on_policy: strict`` keeps its experience to the version that is updated.
+        max_policy_lag: default of ``rollcast.max_policy_lag``; 0 sets no limit.
+        threaded: default of ``threaded``.
+        replay: updates draw from a replay memory of ``buffer_size`` steps, in which no step is too old.
+        squashed: the policy squashes continuous actions, and is saved beside critics.
+        repeatable: a round in lock-step ends in one state only: with one update of all its steps, or all updates it owes.
+        recurrent: policies may have a memory.
+        imitates: demonstrations can be imitated beside the rewards.
+        first_update: hyperparameters that say how many steps the first update needs; empty if unknown.
+    """
+
+    on_policy: bool = False
+    max_policy_lag: int = 0
+    threaded: bool = False
+    replay: bool = False
+    squashed: bool = False
+    repeatable: bool = False
+    recurrent: bool = True
+    imitates: bool = True
+    first_update: tuple[str, ...] = ()
+
+
 class HyperparameterSettings(SettingsModel):
-    """What every trainer's hyperparameters have; defaults are those of ML-Agents' PPO."""
+    """Base of every trainer's hyperparameters; defaults are those of ML-Agents' PPO."""
+
+    traits: ClassVar[Traits] = Traits()
+    """Of the trainers that have these hyperparameters."""
 
     removed_keys: ClassVar[Mapping[str, str]] = {"gamma": "belongs under reward_signals.extrinsic"}
 
     @classmethod
     def hint_for(cls, key: str) -> str | None:
         """Names the trainers that have a hyperparameter which this one lacks."""
-        owners = [
-            name for name, model in HYPERPARAMETERS.items() if name in BUILT_TRAINERS and key in model.model_fields
-        ]
-        named = " and ".join(part for part in (", ".join(owners[:-1]), *owners[-1:]) if part)
-        return f"it is a hyperparameter of {named}" if owners else None
+        owners = trainers_with(lambda model: key in model.model_fields)
+        return f"it is a hyperparameter of {owners}" if owners else None
 
     batch_size: PositiveWhole = Field(default=1024, description="steps in one minibatch")
     buffer_size: PositiveWhole = Field(default=10240, description="steps collected before an update")
@@ -106,7 +136,9 @@ class ActorCriticHyperparameters(AccumulatingHyperparameters):
 
 
 class OnPolicyHyperparameters(ActorCriticHyperparameters):
-    """What ``ppo`` and ``poca`` share."""
+    """Shared by trainers that clip the ratio. Without an off-policy correction they bear little lag."""
+
+    traits = Traits(on_policy=True, max_policy_lag=4, repeatable=True, first_update=("buffer_size",))
 
     epsilon: PositiveReal = Field(default=0.2, le=MAX_EPSILON, description="clipping range of the ratio")
     lambd: Real = Field(default=0.95, ge=0, le=1, description="lambda of generalized advantage estimation")
@@ -128,9 +160,13 @@ class PPOHyperparameters(SharedCriticHyperparameters, OnPolicyHyperparameters):
 class POCAHyperparameters(OnPolicyHyperparameters):
     """MA-POCA (Cohen et al. 2022, arXiv:2111.05992); its critic sees the whole group and shares nothing."""
 
+    traits = replace(OnPolicyHyperparameters.traits, repeatable=False, recurrent=False, imitates=False)
+
 
 class VTraceHyperparameters(SharedCriticHyperparameters):
-    """What ``appo`` and ``impala`` share: trainers whose experience may be many versions old."""
+    """Shared by trainers with V-trace, whose experience may be many versions old."""
+
+    traits = Traits(max_policy_lag=32, threaded=True, repeatable=True, first_update=("buffer_size",))
 
     ratio: Literal["per_action", "joint"] = Field(
         default="joint", description="take the ratio of the whole action, or of each action factor (as ML-Agents' ppo)"
@@ -149,7 +185,7 @@ class VTraceHyperparameters(SharedCriticHyperparameters):
 
 
 class APPOHyperparameters(VTraceHyperparameters, OnPolicyHyperparameters):
-    """Asynchronous PPO: the defaults of ``ppo``, but for the ratio."""
+    """Asynchronous PPO: the defaults of PPO, but for the ratio."""
 
     lambd: Fraction = Field(default=0.95, description="lambda of V-trace")
 
@@ -172,21 +208,18 @@ def _steps_per_update(values: dict[str, object]) -> float:
     return float(steps) if isinstance(steps, int | float) else 1.0
 
 
-class SACHyperparameters(AccumulatingHyperparameters):
-    """Soft actor-critic (Haarnoja et al. 2018, arXiv:1812.05905) with ML-Agents' keys and defaults."""
+class ReplayHyperparameters(AccumulatingHyperparameters):
+    """Shared by trainers that learn from a replay memory."""
+
+    traits = Traits(replay=True, repeatable=True, first_update=("batch_size", "buffer_init_steps"))
 
     batch_size: PositiveWhole = Field(default=128, description="steps in one minibatch")
     buffer_size: PositiveWhole = Field(default=50000, description="steps the replay memory holds")
-    learning_rate_schedule: Schedule = Field(
-        default="constant", description="linear to 1e-10 over max_steps, or constant"
-    )
     buffer_init_steps: NonNegativeWhole = Field(default=0, description="steps collected before the first update")
-    tau: Fraction = Field(default=0.005, description="share of the newest values in the target network")
     steps_per_update: Real = Field(
         default=1.0, ge=MIN_STEPS_PER_UPDATE, le=MAX_STEPS_PER_UPDATE, description="steps collected for each update"
     )
     save_replay_buffer: bool = Field(default=False, description="keep the replay memory over a restart")
-    init_entcoef: NonNegativeReal = Field(default=1.0, description="entropy coefficient at the start")
     reward_signal_steps_per_update: Real = Field(
         default_factory=_steps_per_update,
         ge=MIN_STEPS_PER_UPDATE,
@@ -198,10 +231,6 @@ class SACHyperparameters(AccumulatingHyperparameters):
         le=MAX_UPDATE_DEBT,
         description="updates that may be owed when more steps are taken in; null: those of one chunk",
     )
-    max_grad_norm: PositiveReal | None = Field(
-        default=None, description="largest norm of a gradient, of policy and critics each; null does not clip"
-    )
-    adam_epsilon: PositiveReal = Field(default=1e-8, description="Adam's epsilon")
 
     @model_validator(mode="after")
     def _signals_learn_a_few_times(self) -> Self:
@@ -215,20 +244,61 @@ class SACHyperparameters(AccumulatingHyperparameters):
         return self
 
 
-HYPERPARAMETERS: Mapping[str, type[HyperparameterSettings]] = MappingProxyType(
+class SACHyperparameters(ReplayHyperparameters):
+    """Soft actor-critic (Haarnoja et al. 2018, arXiv:1812.05905) with ML-Agents' keys and defaults."""
+
+    traits = replace(ReplayHyperparameters.traits, squashed=True)
+
+    learning_rate_schedule: Schedule = Field(
+        default="constant", description="linear to 1e-10 over max_steps, or constant"
+    )
+    tau: Fraction = Field(default=0.005, description="share of the newest values in the target network")
+    init_entcoef: NonNegativeReal = Field(default=1.0, description="entropy coefficient at the start")
+    max_grad_norm: PositiveReal | None = Field(
+        default=None, description="largest norm of a gradient, of policy and critics each; null does not clip"
+    )
+    adam_epsilon: PositiveReal = Field(default=1e-8, description="Adam's epsilon")
+
+
+class OwnTrainer(NamedTuple):
+    """A trainer that comes with Rollcast.
+
+    Attributes:
+        settings_model: its hyperparameters.
+        trainer: ``module:class``, imported when it is made, for settings are read without torch; None if it is not built
+            yet, and the run file can only be read.
+    """
+
+    settings_model: type[HyperparameterSettings]
+    trainer: str | None
+
+
+OWN_TRAINERS: Mapping[str, OwnTrainer] = MappingProxyType(
     {
-        "ppo": PPOHyperparameters,
-        "appo": APPOHyperparameters,
-        "impala": IMPALAHyperparameters,
-        "poca": POCAHyperparameters,
-        "sac": SACHyperparameters,
+        "ppo": OwnTrainer(PPOHyperparameters, "learner.trainers.ppo.trainer:PPOTrainer"),
+        "appo": OwnTrainer(APPOHyperparameters, "learner.trainers.appo.trainer:APPOTrainer"),
+        "impala": OwnTrainer(IMPALAHyperparameters, "learner.trainers.impala.trainer:IMPALATrainer"),
+        "poca": OwnTrainer(POCAHyperparameters, None),
+        "sac": OwnTrainer(SACHyperparameters, "learner.trainers.sac.trainer:SACTrainer"),
     }
 )
-"""Hyperparameter model of each trainer type that a run file may name; which can be trained, `unsupported` says."""
+"""The trainers that come with Rollcast, by the name in run files: the only place where these names stand."""
+
+DEFAULT_TRAINER: Final = "ppo"
 
 
-BUILT_TRAINERS = frozenset({"appo", "impala", "ppo", "sac"})
-"""Trainer types of ours that can be trained; the others of the run file can be read."""
+_Selected: TypeAlias = Callable[[type[HyperparameterSettings]], bool]
+
+
+def built_trainers(has: _Selected = lambda _: True) -> tuple[str, ...]:
+    """Returns the names of our trainers that can be trained, and whose hyperparameters are as asked for."""
+    return tuple(name for name, own in OWN_TRAINERS.items() if own.trainer and has(own.settings_model))
+
+
+def trainers_with(has: _Selected) -> str:
+    """Returns the same names for texts, as in ``a, b and c``; empty if there is none."""
+    *names, last = ("", *built_trainers(has))
+    return " and ".join(part for part in (", ".join(names[1:]), last) if part)
 
 
 def hyperparameters_of(trainer_type: str) -> type[HyperparameterSettings] | None:
@@ -237,8 +307,8 @@ def hyperparameters_of(trainer_type: str) -> type[HyperparameterSettings] | None
     Raises:
         UserError: it is a package's, which cannot be imported.
     """
-    own = HYPERPARAMETERS.get(trainer_type)
-    return own or settings_model("trainer_type", trainer_type, TRAINERS, HyperparameterSettings)
+    own = OWN_TRAINERS.get(trainer_type)
+    return own.settings_model if own else settings_model("trainer_type", trainer_type, TRAINERS, HyperparameterSettings)
 
 
 def build_hyperparameters(trainer_type: str, value: object) -> HyperparameterSettings | None:
@@ -251,12 +321,12 @@ def build_hyperparameters(trainer_type: str, value: object) -> HyperparameterSet
     model = hyperparameters_of(trainer_type)
     if model is None:
         return None
-    if trainer_type in HYPERPARAMETERS:
+    if trainer_type in OWN_TRAINERS:
         return model.model_validate(value)
     return built("trainer_type", trainer_type, lambda: model.model_validate(value))
 
 
 def unknown_trainer_message(trainer_type: str) -> str:
     """Says which trainer types there are, for a name that is not one of them."""
-    known = sorted({*BUILT_TRAINERS, *declared(TRAINERS)})
+    known = sorted({*built_trainers(), *declared(TRAINERS)})
     return f"there is no trainer {trainer_type!r}{did_you_mean(trainer_type, known)}; trainers that exist: {', '.join(known)}"

@@ -6,26 +6,22 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
-from typing import Final
 
 from pydantic import ValidationError
 
 from learner.settings.base import Tree
+from learner.settings.hyperparameters import DEFAULT_TRAINER
 from learner.settings.layers import from_environment, from_flags, from_secrets, from_set_items, lay_over, leaves
 from learner.settings.lint import lint
-from learner.settings.lockstep import cautions, conflicts
 from learner.settings.merge import build_behaviors, build_default
 from learner.settings.options import RunOptions
-from learner.settings.parameters import ParameterSettings
-from learner.settings.problems import Problems, did_you_mean
+from learner.settings.problems import Problems
+from learner.settings.rules import conflicts, warn
 from learner.settings.slots import slot_of
 from learner.settings.sources import sources_of
 from learner.settings.start import settle_start
-from learner.settings.trainer import DEFAULT_TRAINER_TYPE, TrainerSettings
+from learner.settings.trainer import TrainerSettings
 from learner.settings.yaml_reader import Document, read_document
-
-_COLLECTING: Final = frozenset({"ppo", "appo", "impala"})
-"""Trainers whose updates need more than ``buffer_size`` steps each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +76,9 @@ def load_run_options(
     for place, text in conflicts(options):
         problems.error(place, text)
     problems.raise_errors()
-    _warn(path, options, problems)
+    if path is None and not options.behaviors and options.default_settings is None:
+        problems.warnings.append(f"no run file: every behavior is trained with the defaults of {DEFAULT_TRAINER}")
+    warn(options, problems)
     return LoadedRun(path, options, sources_of(options, problems.origins), tuple(problems.warnings))
 
 
@@ -106,7 +104,7 @@ def _lay_over_all(
 def _lint(tree: Tree, problems: Problems) -> None:
     """Checks the keys of every block; a behavior without a trainer type is checked as the one it inherits."""
     default = tree.get("default_settings")
-    inherited = default.get("trainer_type", DEFAULT_TRAINER_TYPE) if isinstance(default, dict) else DEFAULT_TRAINER_TYPE
+    inherited = default.get("trainer_type", DEFAULT_TRAINER) if isinstance(default, dict) else DEFAULT_TRAINER
     behaviors = tree.get("behaviors")
     unset: list[Tree] = []
     if isinstance(behaviors, dict):
@@ -134,48 +132,3 @@ def _build(tree: Tree, problems: Problems) -> RunOptions:
 def _check_has_behaviors(path: FilePath | None, options: RunOptions, problems: Problems) -> None:
     if path is not None and not problems.errors and not options.behaviors and options.default_settings is None:
         problems.errors.append(f"{path}: has neither behaviors nor default_settings; add what the actors shall train")
-
-
-def _warn(path: FilePath | None, options: RunOptions, problems: Problems) -> None:
-    if path is None and not options.behaviors and options.default_settings is None:
-        problems.warnings.append("no run file: every behavior is trained with the defaults of ppo")
-    for name, settings in options.behaviors.items():
-        hyperparameters = settings.hyperparameters
-        if hyperparameters.batch_size > hyperparameters.buffer_size:
-            text = f"is {hyperparameters.batch_size}, more than buffer_size {hyperparameters.buffer_size}"
-            problems.warn(("behaviors", name, "hyperparameters", "batch_size"), text)
-        _warn_of_no_update(("behaviors", name, "max_steps"), settings, options, problems)
-    if options.default_settings is not None and not options.behaviors:
-        _warn_of_no_update(("default_settings", "max_steps"), options.default_settings, options, problems)
-    for place, text in cautions(options):
-        problems.warn(place, text)
-    for name, parameter in (options.environment_parameters or {}).items():
-        _warn_of_lessons(name, parameter, options, problems)
-
-
-def _warn_of_no_update(
-    place: tuple[str, ...], settings: TrainerSettings, options: RunOptions, problems: Problems
-) -> None:
-    """Warns of a training that ends before its first update."""
-    buffer_size = settings.hyperparameters.buffer_size
-    lockstep = options.rollcast.lockstep
-    if settings.trainer_type not in _COLLECTING or (lockstep is not None and lockstep.quota_steps is not None):
-        return
-    if settings.max_steps <= buffer_size:
-        text = f"is {settings.max_steps}, and the first update takes more than buffer_size {buffer_size}: nothing would be trained"
-        problems.warn(place, f"{text}; raise it, or lower buffer_size")
-
-
-def _warn_of_lessons(name: str, parameter: ParameterSettings, options: RunOptions, problems: Problems) -> None:
-    is_closed = bool(options.behaviors) and options.default_settings is None
-    for index, lesson in enumerate(parameter.curriculum[:-1]):
-        behavior = lesson.completion_criteria.behavior if lesson.completion_criteria is not None else None
-        if behavior is not None and is_closed and behavior not in options.behaviors:
-            near = did_you_mean(behavior, options.behaviors) or f"; it lists {', '.join(sorted(options.behaviors))}"
-            text = f"lesson {lesson.name!r} never ends: the run file lists no behavior {behavior!r}{near}"
-            path = ("environment_parameters", name, "curriculum", str(index), "completion_criteria", "behavior")
-            problems.warn(path, text)
-    last = parameter.curriculum[-1]
-    if last.completion_criteria is not None:
-        text = f"the last lesson, {last.name!r}, has completion_criteria; they are ignored"
-        problems.warn(("environment_parameters", name), text)

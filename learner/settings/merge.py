@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pydantic import ValidationError
 
 from learner.settings.base import Path, Tree, Value
-from learner.settings.hyperparameters import hyperparameters_of
+from learner.settings.hyperparameters import DEFAULT_TRAINER, hyperparameters_of
 from learner.settings.problems import Problems
 from learner.settings.trainer import TrainerSettings
 
@@ -54,7 +54,8 @@ def _build(raw: Value, base: Tree, path: Path, problems: Problems) -> TrainerSet
         return None
     merged = deep_merge(base, raw)
     if "hyperparameters" in merged and "trainer_type" not in merged:
-        problems.error((*path, "hyperparameters"), "is given without a trainer_type; write trainer_type: ppo beside it")
+        text = f"is given without a trainer_type; write trainer_type: {DEFAULT_TRAINER} beside it"
+        problems.error((*path, "hyperparameters"), text)
         return None
     foreign = _foreign_hyperparameters(merged, base)
     if foreign:

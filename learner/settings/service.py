@@ -18,8 +18,7 @@ from learner.settings.base import (
     invalid,
     invalid_as_told,
 )
-from learner.settings.evaluation import EvaluationSettings
-from learner.settings.lockstep import LockstepSettings
+from learner.settings.hyperparameters import OWN_TRAINERS, built_trainers, trainers_with
 
 MIN_CHUNK_BYTES = 64 * 1024
 MAX_BUCKETS = 100
@@ -33,6 +32,10 @@ MAX_SESSIONS = 10**6
 MAX_STEPS = 2**31 - 1
 MAX_BYTES = 2**50
 MAX_EPISODES = 10**6
+MAX_LOCKSTEP_ACTORS = 4096
+MAX_ACTOR_NAME_CHARACTERS = 256
+MAX_SILENT_SECONDS = 31 * DAY_SECONDS
+MAX_INTERVAL_STEPS = 2**53
 OWN_STATS_WRITERS: Final = ("tensorboard", "csv", "wandb")
 """Names of statistics writers that come with Rollcast."""
 DEFAULT_HTTP_ADDRESS = "127.0.0.1:9464"
@@ -73,6 +76,77 @@ def is_loopback(address: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False  # another host name: it may resolve to anything
+
+
+def _default_lags() -> str:
+    """Names our trainers with the default of ``max_policy_lag`` of each."""
+    named: dict[int, list[str]] = {}
+    for name in built_trainers(lambda model: model.traits.max_policy_lag > 0):
+        named.setdefault(OWN_TRAINERS[name].settings_model.traits.max_policy_lag, []).append(name)
+    return ", ".join(f"{' and '.join(names)} {lag}" for lag, names in named.items())
+
+
+class LockstepSettings(SettingsModel):
+    """One barrier over all behaviors: every round takes the same steps of the same actors, in the same order."""
+
+    actors: PositiveWhole = Field(
+        default=1,
+        le=MAX_LOCKSTEP_ACTORS,
+        description="actors of a round, with the indices 0, 1, ...; training waits for all",
+    )
+    actor_names: tuple[str, ...] | None = Field(
+        default=None, description="their names (--name) in the order of their indices; null goes by who came first"
+    )
+    quota_steps: PositiveWhole | None = Field(
+        default=None,
+        le=MAX_STEPS,
+        description="steps each agent takes in a round, which is one update; null takes just enough to pass buffer_size "
+        f"({trainers_with(lambda model: model.traits.replay)}: time_horizon)",
+    )
+    checkpoint_updates: PositiveWhole = Field(
+        default=50,
+        le=MAX_STEPS,
+        description="rounds between recovery checkpoints; environments begin anew at each",
+    )
+
+    @field_validator("actor_names")
+    @classmethod
+    def _names_of_actors(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        for name in value or ():
+            if not 1 <= len(name) <= MAX_ACTOR_NAME_CHARACTERS or not name.isprintable():
+                raise invalid(f"must be names of 1 to {MAX_ACTOR_NAME_CHARACTERS} printable characters")
+        if value is not None and len(set(value)) != len(value):
+            raise invalid("must be names of which no two are the same")
+        return value
+
+    @model_validator(mode="after")
+    def _as_many_names(self) -> Self:
+        if self.actor_names is not None and len(self.actor_names) != self.actors:
+            raise invalid_as_told(
+                f"actor_names has {len(self.actor_names)} names for {self.actors} actors: give each actor one, or leave "
+                "actor_names out"
+            )
+        return self
+
+
+class EvaluationSettings(SettingsModel):
+    """Whole episodes that some actors play with one policy, and that nothing learns from."""
+
+    interval_steps: PositiveWhole | None = Field(
+        default=None, le=MAX_INTERVAL_STEPS, description="trainer steps between evaluations; null makes none"
+    )
+    episodes: PositiveWhole = Field(
+        default=10, le=MAX_EPISODES, description="episodes of one evaluation, of each behavior"
+    )
+    deterministic: bool = Field(default=True, description="the mode of the distribution acts, not a draw")
+    actors: PositiveWhole = Field(
+        default=1, le=MAX_EPISODES, description="actors that play, in equal shares; the others train on"
+    )
+    max_silent_seconds: PositiveReal = Field(
+        default=600.0,
+        le=MAX_SILENT_SECONDS,
+        description="an evaluation in which no episode ends for so long is given up; longer than any episode takes",
+    )
 
 
 class ServiceSettings(SettingsModel):
@@ -117,13 +191,13 @@ class ServiceSettings(SettingsModel):
 
     on_policy: Literal["relaxed", "strict"] = Field(
         default="relaxed",
-        description="strict: ppo trains only steps of the version it updates; relaxed: up to max_policy_lag",
+        description=f"strict: {trainers_with(lambda model: model.traits.on_policy)} trains only steps of the version it updates; relaxed: up to max_policy_lag",
     )
     max_policy_lag: Whole | None = Field(
         default=None,
         ge=0,
         le=MAX_STEPS,
-        description="most versions between acting and learning; null is the trainer's (ppo 4, appo and impala 32)",
+        description=f"most versions between acting and learning; null is the trainer's ({_default_lags()})",
     )
     device_ring_steps: PositiveWhole | None = Field(
         default=None, le=2**40, description="steps the ring on the training device holds; null is the trainer's"

@@ -20,17 +20,18 @@ from learner.settings.base import (
     invalid_as_told,
 )
 from learner.settings.hyperparameters import (
+    DEFAULT_TRAINER,
     HyperparameterSettings,
-    SACHyperparameters,
+    Traits,
     build_hyperparameters,
+    built_trainers,
     hyperparameters_of,
+    trainers_with,
     unknown_trainer_message,
 )
 from learner.settings.network import NetworkSettings
 from learner.settings.rewards import ExtrinsicSettings, RewardSignals
 
-DEFAULT_TRAINER_TYPE = "ppo"
-ASYNCHRONOUS_TRAINERS = frozenset({"appo", "impala"})
 MAX_HORIZON_STEPS = 2**31 - 1
 
 
@@ -65,9 +66,10 @@ class SelfPlaySettings(LenientSettings):
     initial_elo: Real = Field(default=1200.0, description="not built yet")
 
 
-def _is_asynchronous(values: dict[str, object]) -> bool:
-    """Returns whether a trainer is made for actors that never wait."""
-    return values.get("trainer_type") in ASYNCHRONOUS_TRAINERS
+def _is_threaded(values: dict[str, object]) -> bool:
+    """Returns the default of ``threaded``, a trait of the trainer."""
+    hyperparameters = values.get("hyperparameters")
+    return isinstance(hyperparameters, HyperparameterSettings) and hyperparameters.traits.threaded
 
 
 class TrainerSettings(SettingsModel):
@@ -85,7 +87,8 @@ class TrainerSettings(SettingsModel):
     }
 
     trainer_type: str = Field(
-        default=DEFAULT_TRAINER_TYPE, description="what trains it: ppo, appo, impala, sac, or an entry point's name"
+        default=DEFAULT_TRAINER,
+        description=f"what trains it: {', '.join(built_trainers())}, or an entry point's name",
     )
     hyperparameters: SerializeAsAny[HyperparameterSettings] = Field(
         default={}, validate_default=True, description="those of the trainer"
@@ -109,8 +112,9 @@ class TrainerSettings(SettingsModel):
     )
     summary_freq: PositiveWhole = Field(default=50000, description="steps between summaries")
     threaded: bool = Field(
-        default_factory=_is_asynchronous,
-        description="collect while updating, with data up to max_policy_lag versions old; appo and impala do",
+        default_factory=_is_threaded,
+        description="collect while updating, with data up to max_policy_lag versions old; "
+        f"{trainers_with(lambda model: model.traits.threaded)} do",
     )
     self_play: SelfPlaySettings | None = Field(
         default=None, description="play against earlier versions of the policy; not built yet, and refused"
@@ -119,11 +123,16 @@ class TrainerSettings(SettingsModel):
         default=None, description="imitation of demonstrations beside the rewards; null has none"
     )
 
+    @property
+    def traits(self) -> Traits:
+        """Properties of the trainer's algorithm."""
+        return self.hyperparameters.traits
+
     @classmethod
     def annotation_for(cls, key: str, raw: Mapping[str, Value]) -> object:
         """Returns the type of a field; that of the hyperparameters depends on the trainer type."""
         if key == "hyperparameters":
-            trainer_type = raw.get("trainer_type", DEFAULT_TRAINER_TYPE)
+            trainer_type = raw.get("trainer_type", DEFAULT_TRAINER)
             return hyperparameters_of(str(trainer_type)) or object  # an unknown trainer is reported at its own key
         return super().annotation_for(key, raw)
 
@@ -163,7 +172,7 @@ class TrainerSettings(SettingsModel):
                 f"hyperparameters.batch_size {hyper.batch_size}{f' in {parts} parts' if parts > 1 else ''}: lower the "
                 "one or raise the other"
             )
-        if memory is not None and isinstance(hyper, SACHyperparameters) and memory.sequence_length > hyper.buffer_size:
+        if memory is not None and self.traits.replay and memory.sequence_length > hyper.buffer_size:
             raise invalid_as_told(
                 f"network_settings.memory.sequence_length is {memory.sequence_length}, more than "
                 f"hyperparameters.buffer_size {hyper.buffer_size}, so that the replay memory would hold no whole sequence: "

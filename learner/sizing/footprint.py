@@ -26,7 +26,7 @@ from learner.sizing.parameters import (
     twin_parameters,
     value_parameters,
 )
-from learner.sizing.replay_size import keeps_replay, replay_row_bytes, replay_size
+from learner.sizing.replay_size import replay_row_bytes, replay_size
 from learner.sizing.ring_size import on_policy_row_bytes, ring_size
 
 _MEMINFO: Final = Path("/proc/meminfo")
@@ -67,7 +67,7 @@ _COPIES: Final = 7
 """Of all that learns: parameters, gradient and two moments of Adam, and what an update that fails goes back to."""
 
 _FIXED_COPIES: Final = 2
-"""Of what is not learned by gradients (sac's target, the target of rnd): parameters, and what an update goes back to."""
+"""Of what is not learned by gradients (the target of twin critics, the target of rnd): parameters, and what an update goes back to."""
 
 _BATCH_COPIES: Final = 3
 """Of what a minibatch leaves: in actor and critic, and the gradient of one of them."""
@@ -106,7 +106,7 @@ def footprint(spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSet
     """Estimates what training a behavior takes; every picture must have passed `check_pictures`."""
     network, hyper = settings.network_settings, settings.hyperparameters
     rows, row_bytes = _experience(spec, settings, service)
-    replays = keeps_replay(settings)
+    replays = settings.traits.replay
     batch_rows = hyper.part_steps if replays else min(hyper.part_steps, rows)  # replay memory draws steps repeatedly
     copies = _COPIES + (hyper.part_steps < hyper.batch_size)  # one more adds gradients up
     policy, learned, fixed = _network_parameters(spec, settings)
@@ -127,9 +127,9 @@ def footprint(spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSet
 def _network_parameters(spec: BehaviorSpec, settings: TrainerSettings) -> tuple[int, int, int]:
     """Counts parameters of the policy, of what else is learned beside it, and of targets."""
     network, signals = settings.network_settings, len(settings.reward_signals.active())
-    if keeps_replay(settings):
+    if settings.traits.replay:
         critics = twin_parameters(spec, network, signals)
-        return policy_parameters(spec, network, squashed=True), critics, critics
+        return policy_parameters(spec, network, squashed=settings.traits.squashed), critics, critics
     hyper = settings.hyperparameters
     shared = isinstance(hyper, SharedCriticHyperparameters) and hyper.shared_critic
     return policy_parameters(spec, network), value_parameters(spec, network, signals, shared=shared), 0
@@ -150,7 +150,7 @@ def _experience(spec: BehaviorSpec, settings: TrainerSettings, service: ServiceS
     buffer_size, horizon = settings.hyperparameters.buffer_size, settings.time_horizon
     memory = settings.network_settings.memory
     memory_size = 0 if memory is None else memory.memory_size
-    if keeps_replay(settings):
+    if settings.traits.replay:
         row_bytes = replay_row_bytes(spec, memory_size)
         return replay_size(row_bytes, buffer_size=buffer_size, time_horizon=horizon).capacity_rows, row_bytes
     row_bytes = on_policy_row_bytes(spec, memory_size)

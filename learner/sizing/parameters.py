@@ -77,7 +77,7 @@ def policy_parameters(spec: BehaviorSpec, network: NetworkSettings, *, squashed:
     Args:
         spec: what the behavior sees and does.
         network: of the run file.
-        squashed: whether deviations depend on what is observed, as sac has them.
+        squashed: whether deviations depend on what is observed.
     """
     axes, choices = spec.action.continuous_size, spec.action.mask_size
     size = body_size(spec.observations, network)

@@ -8,8 +8,6 @@ from typing import Final
 import numpy as np
 from rollcast.specs import BehaviorSpec
 
-from learner.settings.hyperparameters import SACHyperparameters
-from learner.settings.trainer import TrainerSettings
 from learner.sizing.ring_size import BLOCK_BYTES, MAX_BLOCK_ROWS, stored_type
 
 _SHORT_SEGMENT_STEPS: Final = 4
@@ -32,11 +30,6 @@ class ReplaySize:
     capacity_steps: int
     capacity_rows: int
     block_rows: int
-
-
-def keeps_replay(settings: TrainerSettings) -> bool:
-    """Says whether a behavior's trainer draws from a replay memory."""
-    return isinstance(settings.hyperparameters, SACHyperparameters)
 
 
 def replay_row_bytes(spec: BehaviorSpec, memory_size: int = 0) -> int:

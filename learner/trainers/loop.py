@@ -177,9 +177,7 @@ class TrainerLoop:
 def _tell_untrained(trainer: Trainer) -> None:
     """Says that training ended before its first update, and which settings decide when that comes."""
     hyper = trainer.trainer_settings.hyperparameters
-    replays = hasattr(hyper, "buffer_init_steps")  # buffer_size is the size of its memory, then
-    keys = ("batch_size", "buffer_init_steps") if replays else ("buffer_size",)
-    needed = {key: getattr(hyper, key) for key in keys}
+    needed = {key: getattr(hyper, key) for key in hyper.traits.first_update}
     lockstep = trainer.context.service.lockstep
     if lockstep is not None and lockstep.quota_steps is not None:
         needed["quota_steps"] = lockstep.quota_steps

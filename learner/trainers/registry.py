@@ -1,28 +1,18 @@
-"""The trainers there are, by the names that run files use."""
+"""Builds trainers by the names that run files use."""
 
 from __future__ import annotations
 
 from learner.common import plugins
 from learner.common.exits import ExitCode, UserError
 from learner.settings.extensions import TRAINERS
-from learner.trainers.appo.trainer import APPOTrainer
+from learner.settings.hyperparameters import OWN_TRAINERS
 from learner.trainers.base import Trainer
 from learner.trainers.context import TrainerContext
-from learner.trainers.impala.trainer import IMPALATrainer
-from learner.trainers.ppo.trainer import PPOTrainer
-from learner.trainers.sac.trainer import SACTrainer
-
-_TRAINERS: dict[str, type[Trainer]] = {
-    "appo": APPOTrainer,
-    "impala": IMPALATrainer,
-    "ppo": PPOTrainer,
-    "sac": SACTrainer,
-}
 
 
-def own_trainers() -> frozenset[str]:
-    """Returns the names of the trainers that come with Rollcast."""
-    return frozenset(_TRAINERS)
+def own_trainers() -> dict[str, str]:
+    """Returns the trainers that come with Rollcast, as ``module:class`` by name."""
+    return {name: own.trainer for name, own in OWN_TRAINERS.items() if own.trainer is not None}
 
 
 def build(context: TrainerContext) -> Trainer:
@@ -33,8 +23,9 @@ def build(context: TrainerContext) -> Trainer:
     """
     trainer_type = context.behavior.settings.trainer_type
     setting = f"behaviors.{context.behavior.name}.trainer_type"
-    kind = plugins.find(setting, trainer_type, TRAINERS, _TRAINERS)
-    if trainer_type in _TRAINERS:
+    own = own_trainers()
+    kind = plugins.find(setting, trainer_type, TRAINERS, own)
+    if trainer_type in own:
         trainer: Trainer = kind(context)
         return trainer
     trainer = plugins.make(setting, trainer_type, lambda: kind(context))

@@ -18,7 +18,7 @@ from learner.common.saved_values import count
 from learner.ingest.behaviors import NOT_TRAINING
 from learner.ingest.queue import Pace, QueuedChunk
 from learner.observe.metrics import ReplayNumbers
-from learner.settings.hyperparameters import SACHyperparameters
+from learner.settings.hyperparameters import ReplayHyperparameters
 from learner.sizing.replay_size import replay_row_bytes, replay_size
 from learner.trainers.base import RingNumbers
 from learner.trainers.context import TrainerContext
@@ -52,7 +52,7 @@ class ReplayTrainer(RLTrainer):
     """
 
     def __init__(self, context: TrainerContext) -> None:
-        self.hyperparameters = self._own_hyperparameters(context, SACHyperparameters)
+        self.hyperparameters = self._own_hyperparameters(context, ReplayHyperparameters)
         self._draws = torch.Generator(context.device).manual_seed(context.seed)
         super().__init__(context)
         behavior, hyper = context.behavior, self.hyperparameters

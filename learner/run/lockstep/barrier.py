@@ -29,8 +29,7 @@ from learner.ingest.ledger import Ledger
 from learner.ingest.sessions import SessionTable
 from learner.observe.view import LockstepView
 from learner.run.lockstep.rounds import Player, Round, assigned, check_full, check_room, quota_of, round_queue
-from learner.settings.lockstep import LockstepSettings
-from learner.settings.service import ServiceSettings
+from learner.settings.service import LockstepSettings, ServiceSettings
 from learner.status.record import RunRecord
 from learner.status.run_status import RunStatus
 from learner.trainers.base import Trainer

@@ -13,7 +13,6 @@ from learner.ingest.behaviors import Behavior
 from learner.ingest.queue import QueuedChunk
 from learner.ingest.round_queue import RoundQueue
 from learner.ingest.session import Session
-from learner.sizing.replay_size import keeps_replay
 
 ROW_COPIES = 2
 """Each step may end a segment, which then holds the observation after it, too."""
@@ -131,7 +130,7 @@ def quota_of(behaviors: Iterable[Behavior], players: Sequence[Player]) -> int:
     quotas = [1]
     for behavior in behaviors:
         agents = sum(player.agents.get(behavior.index, 0) for player in players)
-        if agents and keeps_replay(behavior.settings):
+        if agents and behavior.settings.traits.replay:
             quotas.append(behavior.settings.time_horizon)
         elif agents:
             quotas.append(behavior.settings.hyperparameters.buffer_size // agents + 1)

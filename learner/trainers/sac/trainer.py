@@ -19,6 +19,7 @@ from learner.rewards.episodes import EpisodeRewards
 from learner.rewards.extrinsic import EXTRINSIC
 from learner.rewards.signal_set import SignalSet
 from learner.rewards.signals import build_signals
+from learner.settings.hyperparameters import SACHyperparameters
 from learner.trainers.cloning import build_cloning
 from learner.trainers.context import TrainerContext
 from learner.trainers.normalization import ObservationStatistics
@@ -73,7 +74,8 @@ class SACTrainer(ReplayTrainer):
 
     def create_optimizer(self) -> None:
         """Makes the critics, the temperatures, the reward signals and the optimizers."""
-        context, hyper = self.context, self.hyperparameters
+        context = self.context
+        hyper = self._own_hyperparameters(context, SACHyperparameters)
         spec, network = context.behavior.spec, self.trainer_settings.network_settings
         if not isinstance(self.policy, SquashedPolicyNetwork):
             raise TypeError(f"{type(self.policy).__name__} is no squashed policy")

@@ -23,7 +23,7 @@ from learner.link.evaluation import EvaluationResult, Order, Played
 from learner.observe.metrics import LearnerMetrics
 from learner.publish.publisher import PolicyPublisher
 from learner.publish.store import PolicyStore, StoredPolicy
-from learner.settings.evaluation import EvaluationSettings
+from learner.settings.service import EvaluationSettings
 from learner.trainers import replay
 from learner.trainers.ppo.trainer import PPOTrainer
 from tests.learner.ingest.parts import NAME

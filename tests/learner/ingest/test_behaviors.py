@@ -9,6 +9,7 @@ from learner.common.exits import UserError
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.ledger import Ledger
 from learner.ingest.queue import QueuedChunk
+from learner.settings.hyperparameters import APPOHyperparameters, HyperparameterSettings, PPOHyperparameters
 from learner.settings.options import RunOptions
 from tests.learner.ingest.parts import NAME, make_chunk, make_options, make_spec, open_default
 
@@ -112,6 +113,16 @@ def test_lag_and_cutting_follow_the_run_file() -> None:
     assert table().declare(make_spec(), 0, 1).max_policy_lag == 4
     strict = table(make_options(max_policy_lag=2, on_policy="strict")).declare(make_spec(), 0, 1)
     assert (strict.max_policy_lag, strict.cut_at_swap) == (2, True)
+
+
+@pytest.mark.parametrize(("parent", "lag", "cuts"), [(PPOHyperparameters, 4, True), (APPOHyperparameters, 32, False)])
+def test_lag_and_cutting_follow_the_traits(parent: type[HyperparameterSettings], lag: int, *, cuts: bool) -> None:
+    """A trainer of another package whose settings extend ours is treated as ours, whatever its name."""
+    options = make_options(on_policy="strict")
+    other = {"trainer_type": "other", "hyperparameters": type("Other", (parent,), {})()}
+    behaviors = {NAME: options.behaviors[NAME].model_copy(update=other)}
+    behavior = table(options.model_copy(update={"behaviors": behaviors})).declare(make_spec(), 0, 1)
+    assert (behavior.max_policy_lag, behavior.cut_at_swap) == (lag, cuts)
 
 
 def test_a_run_goes_on_with_its_behaviors() -> None:

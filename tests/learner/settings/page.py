@@ -16,11 +16,9 @@ import learner.settings
 from learner.settings import parameters, trainer
 from learner.settings.base import SettingsModel, to_bytes
 from learner.settings.environment import CheckpointSettings, EngineSettings, EnvironmentSettings, TorchSettings
-from learner.settings.evaluation import EvaluationSettings
-from learner.settings.lockstep import LockstepSettings
 from learner.settings.network import MemorySettings, NetworkSettings, TowerSettings
 from learner.settings.options import RunOptions
-from learner.settings.service import ServiceSettings
+from learner.settings.service import EvaluationSettings, LockstepSettings, ServiceSettings
 from tests.learner.trainers.pages import range_in_words
 
 PAGE = Path(next(iter(learner.settings.__path__))) / "README.md"

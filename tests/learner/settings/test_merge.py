@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 import pytest
 
 from learner.common.exits import UserError
@@ -78,8 +76,8 @@ def test_inherited_hyperparameters_of_another_trainer_are_an_error(
 
         patience: Whole = 3
 
-    registry = MappingProxyType({"ppo": PPOHyperparameters, "other": OtherHyperparameters})
-    monkeypatch.setattr(hyperparameters, "HYPERPARAMETERS", registry)
+    registry = {**hyperparameters.OWN_TRAINERS, "other": hyperparameters.OwnTrainer(OtherHyperparameters, None)}
+    monkeypatch.setattr(hyperparameters, "OWN_TRAINERS", registry)
     text = "default_settings: {trainer_type: ppo}\nbehaviors: {A: {trainer_type: other}}\n"
     with pytest.raises(UserError, match=r"run.yaml:2: behaviors.A.trainer_type: is 'other'.*'ppo'.*beta, num_epoch"):
         load_run_options(write_run(text))

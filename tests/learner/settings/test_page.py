@@ -10,7 +10,7 @@ import pytest
 
 from learner.cli import main
 from learner.settings.base import SettingsModel
-from learner.settings.hyperparameters import HYPERPARAMETERS
+from learner.settings.hyperparameters import OWN_TRAINERS
 from learner.settings.options import RunOptions
 from learner.settings.parameters import SAMPLERS, ParameterSettings
 from learner.settings.slots import slot_of
@@ -58,7 +58,7 @@ def test_from_ppo_to_sac_names_every_key() -> None:
     table = page.partition("### From ppo to sac")[2].partition("## What to watch")[0]
     keys = re.findall(r"^\| (.*?) \| leave out", table, flags=re.MULTILINE)
     removed = set(re.findall(r"`(\w+)`", " ".join(keys)))
-    ppo, sac = (set(HYPERPARAMETERS[name].model_fields) for name in ("ppo", "sac"))
+    ppo, sac = (set(OWN_TRAINERS[name].settings_model.model_fields) for name in ("ppo", "sac"))
     assert removed == ppo - sac
     assert set(re.findall(r"^\| `(\w+)` \|", table, flags=re.MULTILINE)) <= ppo & sac | {
         "trainer_type",

@@ -8,7 +8,7 @@ import pytest
 
 from learner.settings.hyperparameters import PPOHyperparameters
 from learner.settings.load import load_run_options
-from learner.settings.unsupported import unsupported
+from learner.settings.rules import unsupported
 
 FOLDER = Path(__file__).parents[3] / "deploy" / "runs"
 GYM_RUNS = {"cartpole": "CartPole", "cartpole-fast": "CartPole", "pendulum": "Pendulum", "lunarlander": "LunarLander"}

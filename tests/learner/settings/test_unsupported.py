@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from learner.settings.load import load_run_options
-from learner.settings.unsupported import unsupported
+from learner.settings.rules import unsupported
 
 from .conftest import WriteRun
 

@@ -12,7 +12,7 @@ from learner.ingest.ledger import Ledger
 from learner.settings.options import RunOptions
 from learner.sizing.footprint import footprint
 from learner.sizing.parameters import twin_parameters
-from learner.sizing.replay_size import keeps_replay, replay_row_bytes, replay_size
+from learner.sizing.replay_size import replay_row_bytes, replay_size
 from tests.learner.ingest.parts import NAME, make_spec
 
 
@@ -40,7 +40,7 @@ def test_a_footprint_counts_every_row() -> None:
     assert found.total_bytes == size.capacity_rows * found.row_bytes + found.network_bytes + found.batch_bytes
     critics = twin_parameters(spec, options.behaviors[NAME].network_settings, 1)
     assert found.network_bytes == 7 * found.policy_bytes + 4 * (7 + 2) * critics
-    assert keeps_replay(options.behaviors[NAME])
+    assert options.behaviors[NAME].traits.replay
 
 
 def test_the_ring_of_other_trainers_is_no_concern_of_it() -> None:

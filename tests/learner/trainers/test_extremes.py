@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from learner.settings.hyperparameters import HYPERPARAMETERS
+from learner.settings.hyperparameters import OWN_TRAINERS
 from learner.trainers import registry
 from learner.trainers.errors import TrainerFailedError
 from tests.learner.networks.specs import behavior
@@ -21,7 +21,7 @@ EXTREMES = (1e300, 1e9, 1e6, 1e-6, 1e-300)
 def _cases() -> Iterator[tuple[str, str, float]]:
     """Yields trainers with each number of theirs at the largest and the smallest extreme that is accepted."""
     for trainer_type in registry.own_trainers():
-        model = HYPERPARAMETERS[trainer_type]
+        model = OWN_TRAINERS[trainer_type].settings_model
         for name, field in model.model_fields.items():
             if field.annotation in {float, float | None}:
                 accepted = [value for value in EXTREMES if _is_accepted(trainer_type, name, value)]
@@ -30,7 +30,7 @@ def _cases() -> Iterator[tuple[str, str, float]]:
 
 def _is_accepted(trainer_type: str, name: str, value: float) -> bool:
     try:
-        HYPERPARAMETERS[trainer_type].model_validate({name: value})
+        OWN_TRAINERS[trainer_type].settings_model.model_validate({name: value})
     except ValidationError:
         return False
     return True

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from learner.settings.hyperparameters import HYPERPARAMETERS
+from learner.settings.hyperparameters import OWN_TRAINERS
 from learner.trainers.registry import own_trainers
 from tests.learner.trainers.pages import FOLDER, SECTIONS, rows_of_code, rows_of_page, sections
 
@@ -24,7 +24,7 @@ def test_every_trainer_has_a_page(name: str) -> None:
 def test_the_settings_of_a_page_are_those_of_the_code(page: str) -> None:
     """The table has every hyperparameter of the trainer and no other, with its default, its range and a text."""
     told = rows_of_page((FOLDER / page).read_text(encoding="utf-8"))
-    known = rows_of_code(HYPERPARAMETERS[(FOLDER / page).stem])
+    known = rows_of_code(OWN_TRAINERS[(FOLDER / page).stem].settings_model)
     assert set(told) == set(known)
     assert {key: row._replace(text="") for key, row in told.items()} == known
     assert all(row.text for row in told.values())

@@ -7,12 +7,12 @@ import dataclasses
 import pytest
 
 from learner.common.exits import UserError
-from learner.settings.hyperparameters import BUILT_TRAINERS
+from learner.settings.hyperparameters import built_trainers
 from learner.trainers.registry import build
 from tests.learner.trainers.in_process import make_bench
 
 
-@pytest.mark.parametrize("trainer_type", sorted(BUILT_TRAINERS))
+@pytest.mark.parametrize("trainer_type", built_trainers())
 def test_every_trainer_that_is_not_refused_exists(trainer_type: str) -> None:
     """What a start does not refuse can be built."""
     trainer = build(make_bench({"trainer_type": trainer_type}).context())

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from learner.run.lockstep.barrier import Lockstep
 from learner.run.turns import CurriculumController, make_lessons
-from learner.settings.lockstep import LockstepSettings
+from learner.settings.service import LockstepSettings
 from tests.learner.ingest.parts import NAME
 from tests.learner.run.test_teaching import run_of
 from tests.learner.starts import Start, opened, saved

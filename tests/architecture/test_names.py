@@ -1,0 +1,38 @@
+"""Algorithms are known by their traits: only the table of trainers knows their names."""
+
+import re
+
+from tests.architecture.tree import PACKAGES, files, shown
+
+ALGORITHM = re.compile(r"\b(?:ppo|appo|impala|sac|poca)\b")
+FOLDERS = (
+    "callbacks",
+    "curriculum",
+    "ingest",
+    "link",
+    "observe",
+    "run",
+    "service",
+    "settings",
+    "sizing",
+    "status",
+    "web",
+)
+EXCEPT = frozenset(
+    {
+        "learner/settings/hyperparameters.py",  # has the table
+        "learner/settings/environment.py",  # the run id that ML-Agents gives to runs without one
+    }
+)
+
+
+def test_algorithms_are_not_named() -> None:
+    """No module that reads settings, takes experience in or shows a run says which algorithm something is about."""
+    named = [
+        f"{shown(path)}:{number}: {line.strip()}"
+        for path in files(*(PACKAGES["learner"] / folder for folder in FOLDERS))
+        if path.suffix == ".py" and shown(path) not in EXCEPT
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if ALGORITHM.search(line)
+    ]
+    assert named == []

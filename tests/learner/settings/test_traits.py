@@ -1,0 +1,99 @@
+"""Traits of algorithms: settings models of installed packages inherit them, and the run file is read by them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from learner.common.exits import UserError
+from learner.settings import TrainerSettings, load_run_options
+from learner.settings.hyperparameters import OWN_TRAINERS, PPOHyperparameters, Traits
+from tests.learner.installed import install
+
+from .conftest import WriteRun
+
+MODULE = """
+from dataclasses import replace
+from learner.settings.hyperparameters import APPOHyperparameters, HyperparameterSettings
+from learner.settings.hyperparameters import PPOHyperparameters, ReplayHyperparameters
+
+class Slow(APPOHyperparameters):
+    traits = replace(APPOHyperparameters.traits, max_policy_lag=100)
+
+class Queue(ReplayHyperparameters):
+    greed: float = 0.1
+
+class Named:
+    def __init__(self, model):
+        self.settings_model = model
+    def __call__(self, context):
+        raise RuntimeError("is not made here")
+
+near = Named(type("Near", (PPOHyperparameters,), {}))
+far = Named(type("Far", (APPOHyperparameters,), {}))
+slow = Named(Slow)
+queue = Named(Queue)
+bare = Named(HyperparameterSettings)
+"""
+NAMES = ("near", "far", "slow", "queue", "bare")
+
+
+@pytest.fixture(autouse=True)
+def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    points = {"rollcast.trainers": {name: f"traits_of_a_test:{name}" for name in NAMES}}
+    monkeypatch.syspath_prepend(str(install(tmp_path / "site", "traits_of_a_test", MODULE, points)))
+
+
+def read(write_run: WriteRun, name: str, more: str = "") -> TrainerSettings:
+    """Returns the settings of a behavior with a trainer."""
+    return load_run_options(write_run(f"behaviors: {{A: {{trainer_type: {name}}}}}\n{more}")).options.behaviors["A"]
+
+
+@pytest.mark.parametrize(("name", "parent"), [("near", "ppo"), ("far", "appo")])
+def test_a_subclass_has_the_traits_of_its_parent(name: str, parent: str, write_run: WriteRun) -> None:
+    """All of them, and the default of `threaded` with them."""
+    settings = read(write_run, name)
+    assert settings.traits == OWN_TRAINERS[parent].settings_model.traits
+    assert settings.threaded is read(write_run, parent).threaded is (parent == "appo")
+
+
+def test_a_subclass_changes_what_it_declares(write_run: WriteRun) -> None:
+    """One trait is its own; the others are inherited."""
+    traits = read(write_run, "slow").traits
+    assert (traits.max_policy_lag, traits.threaded, traits.repeatable) == (100, True, True)
+
+
+def test_a_replay_trainer_needs_no_critics(write_run: WriteRun) -> None:
+    """What replay memory needs is a settings model of its own, without a target network or an entropy coefficient."""
+    settings = read(write_run, "queue")
+    assert (settings.traits.replay, settings.traits.squashed, settings.threaded) == (True, False, False)
+    assert not {"tau", "init_entcoef"} & set(type(settings.hyperparameters).model_fields)
+
+
+def test_nothing_is_known_of_a_trainer_that_declares_nothing(write_run: WriteRun) -> None:
+    """It has no limit of lag, and lock-step refuses it."""
+    assert read(write_run, "bare").traits == Traits()
+    with pytest.raises(UserError, match="bare cannot be trained in lock-step, only appo, impala, ppo, sac"):
+        read(write_run, "bare", "rollcast: {lockstep: {}}\n")
+
+
+@pytest.mark.parametrize("name", ["near", "queue"])
+def test_lock_step_takes_trainers_of_packages(name: str, write_run: WriteRun) -> None:
+    """A subclass of a model that can be repeated can be."""
+    assert read(write_run, name, "rollcast: {lockstep: {}}\n").traits.repeatable
+
+
+def test_warnings_go_by_traits(write_run: WriteRun) -> None:
+    """A run that ends before its first update is told of, whoever wrote the trainer."""
+    loaded = load_run_options(write_run("behaviors: {A: {trainer_type: near, max_steps: 100}}"))
+    assert any("nothing would be trained" in line for line in loaded.warnings)
+    loaded = load_run_options(write_run("behaviors: {A: {trainer_type: queue, max_steps: 100}}"))
+    assert loaded.warnings == ()
+
+
+def test_traits_are_no_setting(write_run: WriteRun) -> None:
+    """A run file cannot change them."""
+    with pytest.raises(UserError, match="unknown key 'traits'"):
+        load_run_options(write_run("behaviors: {A: {trainer_type: ppo, hyperparameters: {traits: {}}}}"))
+    assert "traits" not in PPOHyperparameters().model_dump()

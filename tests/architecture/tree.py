@@ -32,7 +32,7 @@ def files(*folders: Path) -> Iterator[Path]:
 def own_files() -> Iterator[Path]:
     """Yields every file of the repository that a person wrote: folders, single files, dot-files and `.ci`."""
     for path in sorted(ROOT.iterdir()):
-        if path.is_file():
+        if path.is_file() and path.name != ".git":  # a file in a second work tree of git
             yield path
         elif path.name == ".ci" or (path.name not in IGNORED_FOLDERS and not path.name.startswith(".")):
             yield from files(path)

@@ -154,7 +154,7 @@ class Learner:
         while not parts.stopping.asked.is_set():
             parts.run_status.note_steps(is_paused=parts.trainers.is_paused)
             found = bottleneck.update(parts.state, parts.trainers.busy_seconds)
-            parts.run_status.verdict = parts.evaluations.verdict(found)
+            parts.run_status.bottleneck = parts.evaluations.bottleneck(found)
             limit = parts.service.max_wall_seconds
             if limit is not None and parts.run_status.uptime_seconds >= limit:
                 parts.stopping.ask("max_wall_seconds", final=True)

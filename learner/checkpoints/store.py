@@ -86,7 +86,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class RunState:
+class SavedRunState:
     """Everything a restart needs, of one moment. Plain values and tensors only (`documents.plain`).
 
     Attributes:
@@ -137,7 +137,7 @@ class CheckpointStore:
         self._wall_clock = wall_clock
         self._saved_here: dict[str, CheckpointEntry] = {}
 
-    def save_run_state(self, state: RunState) -> Path:
+    def save_run_state(self, state: SavedRunState) -> Path:
         """Writes the run state; the one before it stays as ``run_state.previous.pt``.
 
         Raises:
@@ -151,7 +151,7 @@ class CheckpointStore:
             write_file(path, data, keep=self.folder.previous_run_state)
         return path
 
-    def load_run_state(self) -> RunState | None:
+    def load_run_state(self) -> SavedRunState | None:
         """Reads the run state, or the one before it with a warning, where the newest is damaged.
 
         Returns:
@@ -333,7 +333,7 @@ class CheckpointStore:
             log.warning("resuming from the state before the newest", reason=f"{self.folder.run_state} is missing")
 
 
-def read_run_state(folder: Path) -> RunState | None:
+def read_run_state(folder: Path) -> SavedRunState | None:
     """Reads the run state of a folder that may belong to another learner, or the one before it; changes nothing.
 
     Returns:
@@ -352,7 +352,7 @@ def _export(export: Callable[[Path], object], model: Path) -> None:
         log.warning("the model could not be exported", file=str(model), reason=f"{type(error).__name__}: {error}")
 
 
-def _read_run_state(path: Path) -> RunState:
+def _read_run_state(path: Path) -> SavedRunState:
     document = read_document(path, _RUN_STATE_KIND)
     found = {part: document.get(part) for part in _RUN_STATE_PARTS}
     parts = {name: value for name, value in found.items() if isinstance(value, dict)}
@@ -365,4 +365,4 @@ def _read_run_state(path: Path) -> RunState:
         generation = count(document, "generation")
     except (KeyError, ValueError) as error:
         raise BadCheckpoint(path, f"is incomplete ({reason(error)})") from error
-    return RunState(generation, **parts)
+    return SavedRunState(generation, **parts)

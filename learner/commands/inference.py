@@ -16,7 +16,7 @@ from learner.checkpoints.choice import LAST, load_chosen
 from learner.checkpoints.runfolder import RunFolder
 from learner.checkpoints.store import CheckpointStore
 from learner.common.exits import ExitCode
-from learner.evaluation.during_training import OrderDesk
+from learner.evaluation.during_training import EvaluationDispatcher
 from learner.link.evaluation import EvaluationResult, Played
 from learner.observe.address import BoundAddresses, remove_addresses
 from learner.run.policy_server import PolicyServer, ServeConfig
@@ -47,7 +47,7 @@ class Watching:
         self._newest: dict[str, deque[Played]] = {}
         self._counts: dict[str, int] = {}
 
-    def attach(self, desk: OrderDesk) -> None:
+    def attach(self, dispatcher: EvaluationDispatcher) -> None:
         """Orders nothing."""
 
     def add(self, behavior: str, team: int, assignment_id: int, played: Played) -> None:

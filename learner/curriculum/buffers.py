@@ -64,11 +64,11 @@ class ReturnBuffers:
         mean = sum(buffer) / len(buffer)
         return _OLD_SHARE * smoothed + (1.0 - _OLD_SHARE) * mean if criteria.signal_smoothing else mean
 
-    def state(self) -> dict[str, list[float]]:
+    def state_dict(self) -> dict[str, list[float]]:
         """Returns all buffers."""
         return {name: list(buffer) for name, buffer in self._buffers.items()}
 
-    def load(self, state: Mapping[str, Iterable[float]]) -> None:
+    def load_state_dict(self, state: Mapping[str, Iterable[float]]) -> None:
         """Goes on from `state`; behaviors that no lesson looks at any more are left out.
 
         Raises:

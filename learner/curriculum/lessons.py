@@ -134,18 +134,18 @@ class Lessons:
         if wanted != self._numbers:
             self._begin(wanted)
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Returns everything that a restart needs, as plain values."""
         return {
             "revision": self.revision,
             "since_revision": self.since_revision,
             "numbers": dict(self._numbers),
             "smoothed": dict(self._smoothed),
-            "returns": self._buffers.state(),
+            "returns": self._buffers.state_dict(),
             "digest": self._digest(),
         }
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on from `state`. Where the run file has other parameters by now the revision grows.
 
         Raises:
@@ -161,7 +161,7 @@ class Lessons:
             self.revision += 1
             self.since_revision = self.revision
             return
-        self._buffers.load(state["returns"])
+        self._buffers.load_state_dict(state["returns"])
         for name in self._parameters:
             self._smoothed[name] = number({name: 0.0, **state["smoothed"]}, name)
 

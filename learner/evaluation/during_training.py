@@ -17,7 +17,7 @@ from learner.ingest.sessions import SessionTable
 from learner.link.evaluation import EvaluationResult, Order, Played
 from learner.observe.metrics import LearnerMetrics
 from learner.observe.stats import Aggregation
-from learner.observe.view import Verdict
+from learner.observe.view import Bottleneck
 from learner.publish.store import PolicyStore
 from learner.settings.service import EvaluationSettings, ServiceSettings
 from learner.status.record import RunRecord
@@ -84,7 +84,7 @@ LOOK_SECONDS: Final = 1.0
 """So often it is looked which actors train meanwhile: turns may be a thousand a second, and actors a thousand."""
 
 
-class OrderDesk(Protocol):
+class EvaluationDispatcher(Protocol):
     """What brings orders to actors; `learner.service.server.LearnerServer` is the real one. From any thread."""
 
     def order(self, order: Order) -> None:
@@ -134,15 +134,15 @@ class Evaluator:
         self._best = best
         self._metrics = metrics
         self._on_result = on_result
-        self._desk: OrderDesk | None = None
+        self._dispatcher: EvaluationDispatcher | None = None
         self._running: EvaluationRound | None = None
         self._candidates: dict[str, Candidate] = {}
         self._intervals: dict[str, int] = {}
         self._ordered: set[str] = set()
 
-    def attach(self, desk: OrderDesk) -> None:
+    def attach(self, dispatcher: EvaluationDispatcher) -> None:
         """Names what brings actors their orders; from any thread."""
-        self._desk = desk
+        self._dispatcher = dispatcher
 
     def add(self, behavior: str, team: int, assignment_id: int, played: Played) -> None:
         """Takes a finished episode; one that no running evaluation asked for counts nowhere."""
@@ -151,12 +151,12 @@ class Evaluator:
 
     def after_turn(self, trainers: Mapping[str, Trainer]) -> None:
         """Begins, goes on with, or ends an evaluation."""
-        if self._settings.interval_steps is None or self._desk is None:
+        if self._settings.interval_steps is None or self._dispatcher is None:
             return
         if self._running is not None:
-            self._go_on(self._running, trainers, self._desk)
+            self._go_on(self._running, trainers, self._dispatcher)
         elif self._clock() >= self._not_before and self._is_due(trainers, self._settings.interval_steps):
-            self._begin(trainers, self._desk)
+            self._begin(trainers, self._dispatcher)
 
     def _is_due(self, trainers: Mapping[str, Trainer], interval_steps: int) -> bool:
         """Whether any trainer has passed a multiple of the interval since its last evaluation, or its start."""
@@ -166,7 +166,7 @@ class Evaluator:
             is_due |= passed > self._intervals.setdefault(name, passed) and trainer.should_still_train
         return is_due
 
-    def _begin(self, trainers: Mapping[str, Trainer], desk: OrderDesk) -> None:
+    def _begin(self, trainers: Mapping[str, Trainer], dispatcher: EvaluationDispatcher) -> None:
         training = {name: trainer for name, trainer in trainers.items() if trainer.should_still_train}
         free = players(self._sessions, training)[: self._settings.actors]
         if not free:
@@ -182,17 +182,19 @@ class Evaluator:
         self._running, self._stall_timer = found, StallTimer(self._settings.max_silent_seconds, self._clock)
         for order in found.deal(free):
             self._ordered.add(order.session_id)
-            desk.order(order)
+            dispatcher.order(order)
         log.debug("evaluation_began", versions=versions, actors=len(free))
 
-    def _go_on(self, running: EvaluationRound, trainers: Mapping[str, Trainer], desk: OrderDesk) -> None:
+    def _go_on(
+        self, running: EvaluationRound, trainers: Mapping[str, Trainer], dispatcher: EvaluationDispatcher
+    ) -> None:
         over = [name for name in running.versions if name not in trainers or not trainers[name].should_still_train]
         if running.is_done or over:
-            self._end(running, trainers, desk)
+            self._end(running, trainers, dispatcher)
             return
         if self._stall_timer.is_over:
             self._give_up(running)
-            self._end(running, trainers, desk)
+            self._end(running, trainers, dispatcher)
             return
         live = {session.session_id for session in self._sessions.live()}
         for session_id in self._ordered - live:
@@ -201,7 +203,7 @@ class Evaluator:
         if running.missing > 0:
             for order in running.deal(players(self._sessions, running.versions)[: self._settings.actors]):
                 self._ordered.add(order.session_id)
-                desk.order(order)
+                dispatcher.order(order)
         self._tell(running)
 
     def _give_up(self, running: EvaluationRound) -> None:
@@ -244,10 +246,10 @@ class Evaluator:
             given_up_after_silent_seconds=self._settings.max_silent_seconds,
         )
 
-    def _end(self, running: EvaluationRound, trainers: Mapping[str, Trainer], desk: OrderDesk) -> None:
+    def _end(self, running: EvaluationRound, trainers: Mapping[str, Trainer], dispatcher: EvaluationDispatcher) -> None:
         self._running, self.obstacle = None, ""
         for session_id in self._ordered:
-            desk.release(session_id)
+            dispatcher.release(session_id)
         self._ordered.clear()
         for name, (_, version) in running.versions.items():
             self._store.unpin(name)
@@ -340,9 +342,9 @@ class EvaluationManager:
             service.evaluation, sessions, store, self._best, metrics=metrics, on_result=self._note
         )
 
-    def attach(self, desk: OrderDesk) -> None:
+    def attach(self, dispatcher: EvaluationDispatcher) -> None:
         """Names what brings actors their orders; from any thread."""
-        self._evaluator.attach(desk)
+        self._evaluator.attach(dispatcher)
 
     def add(self, behavior: str, team: int, assignment_id: int, played: Played) -> None:
         """Takes a finished episode of an evaluation."""
@@ -361,8 +363,8 @@ class EvaluationManager:
         """The run ends: what is best now is kept now."""
         self._best.after_turn(trainers, is_last=True)
 
-    def verdict(self, found: Verdict) -> Verdict:
-        """Returns a verdict as it is to be shown: while all actors evaluate, that is what holds the run up.
+    def bottleneck(self, found: Bottleneck) -> Bottleneck:
+        """Returns a bottleneck as it is to be shown: while all actors evaluate, that is what holds the run up.
 
         May be called from any thread.
         """

@@ -180,7 +180,7 @@ class BehaviorTable:
         behavior.queue.touch()
         return steps
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Returns names and specs (as bytes of their message) in the order of the indices, for a checkpoint."""
         with self._lock:
             return {
@@ -193,7 +193,7 @@ class BehaviorTable:
                 ]
             }
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on from a checkpoint; indices stay what they were. `take_new` then returns every behavior.
 
         All are to be trained, also one that was done: its trainer ends it again, unless the run file allows more now.

@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 
 from learner.common.saved_values import MAX_CLAIMED, count, flag, text
 from learner.ingest.ledger import ROLLBACK, Ledger
-from learner.ingest.session import MAX_LOST_STEPS, Account, ActorCounters, Session
+from learner.ingest.session import MAX_LOST_STEPS, Account, ActorCounters, ActorSession
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class GivenUp:
         self.discarded.update(other.discarded)
         self.dropped.update(other.dropped)
 
-    def state(self) -> dict[str, dict[str, int]]:
+    def state_dict(self) -> dict[str, dict[str, int]]:
         """Returns the counts as plain values, for a checkpoint."""
         return {"discarded": dict(self.discarded), "dropped": dict(self.dropped)}
 
@@ -54,13 +54,13 @@ class GivenUpBook:
         self._ended: dict[int, GivenUp] = {}
         self._restored: dict[str, dict[int, GivenUp]] = {}  # of sessions whose actors have not reported since
 
-    def end(self, session: Session) -> None:
+    def end(self, session: ActorSession) -> None:
         """Takes in a session that is over."""
         for account in session.accounts.values():
             self._ended.setdefault(account.index, GivenUp()).add(self._of(session.session_id, account))
         self._restored.pop(session.session_id, None)
 
-    def total(self, behavior_index: int, sessions: Iterable[Session]) -> GivenUp:
+    def total(self, behavior_index: int, sessions: Iterable[ActorSession]) -> GivenUp:
         """Returns the counts of a behavior: those of sessions that are over, and of these."""
         total = GivenUp()
         total.add(self._ended.get(behavior_index, GivenUp()))
@@ -70,19 +70,20 @@ class GivenUpBook:
                 total.add(self._of(session.session_id, account))
         return total
 
-    def state(self, sessions: Iterable[Session]) -> dict[str, Any]:
+    def state_dict(self, sessions: Iterable[ActorSession]) -> dict[str, Any]:
         """Returns everything as plain values, for a checkpoint."""
         return {
-            "ended": {index: given_up.state() for index, given_up in self._ended.items()},
+            "ended": {index: given_up.state_dict() for index, given_up in self._ended.items()},
             "sessions": {
                 session.session_id: {
-                    index: self._of(session.session_id, account).state() for index, account in session.accounts.items()
+                    index: self._of(session.session_id, account).state_dict()
+                    for index, account in session.accounts.items()
                 }
                 for session in sessions
             },
         }
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on from a checkpoint."""
         self._ended = _by_index(state["ended"])
         self._restored = {str(session_id): _by_index(saved) for session_id, saved in state["sessions"].items()}
@@ -163,7 +164,7 @@ class EndedSessions:
             for record in self._records.values()
         )
 
-    def add(self, session: Session, *, said_farewell: bool) -> None:
+    def add(self, session: ActorSession, *, said_farewell: bool) -> None:
         """Takes in a session that is over; a record stays only if its actor may still ask for it."""
         for account in session.accounts.values():
             self._taken_steps[account.index] += account.produced_steps
@@ -210,7 +211,7 @@ class EndedSessions:
         record.is_unknown = False
         self._keep(session_id, record)
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Returns everything as plain values, for a checkpoint."""
         return {
             "taken_steps": dict(self._taken_steps),
@@ -226,7 +227,7 @@ class EndedSessions:
             },
         }
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on from a checkpoint.
 
         Raises:

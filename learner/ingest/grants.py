@@ -7,7 +7,7 @@ from typing import Final
 
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.credit import Common, Share, grant, is_worth_sending
-from learner.ingest.session import Account, Session
+from learner.ingest.session import Account, ActorSession
 
 UNTRAINED_STEPS: Final = 8192
 """What an actor may run ahead with a behavior that is not trained: acks come at once, so this only bridges their way."""
@@ -46,7 +46,7 @@ class _Pools:
     bytes: _Pool
 
 
-class GrantOffice:
+class CreditAllocator:
     """Grants credit. For the service's event loop alone.
 
     Attributes:
@@ -59,7 +59,7 @@ class GrantOffice:
         self._pools: dict[int, _Pools] = {}
         self._suspended: set[str] = set()
 
-    def suspend(self, session: Session) -> None:
+    def suspend(self, session: ActorSession) -> None:
         """A session takes no steps for now: what it has in reserve is for the others, and it gets no more.
 
         What was granted stays granted, so when it comes back the limit may be passed by its old reserve, once.
@@ -68,11 +68,11 @@ class GrantOffice:
         for pools in self._pools.values():
             pools.steps.remove(session.session_id)
 
-    def resume(self, session: Session) -> None:
+    def resume(self, session: ActorSession) -> None:
         """It takes steps again."""
         self._suspended.discard(session.session_id)
 
-    def grant(self, session: Session, account: Account) -> Grant | None:
+    def grant(self, session: ActorSession, account: Account) -> Grant | None:
         """Grants what there is to a session and notes it in its account; None if nothing is granted."""
         behavior = self._behaviors.by_index(account.index)
         if behavior is None or self.is_closed:
@@ -87,7 +87,7 @@ class GrantOffice:
         pools.bytes.update(session.session_id, account.byte_share.reserved)
         return Grant(account.index, account.granted_steps, account.granted_bytes)
 
-    def is_worth_sending(self, session: Session, account: Account) -> bool:
+    def is_worth_sending(self, session: ActorSession, account: Account) -> bool:
         """Says whether a session should hear of new credit although it has no ack to get."""
         behavior = self._behaviors.by_index(account.index)
         if behavior is None or self.is_closed:
@@ -98,7 +98,7 @@ class GrantOffice:
         is_stepping = session.session_id not in self._suspended
         return is_stepping and is_worth_sending(*self._steps(session, account, behavior, pools))
 
-    def forget(self, session: Session) -> None:
+    def forget(self, session: ActorSession) -> None:
         """Gives back what a session has in reserve; it is over, or its actor is not connected."""
         self._suspended.discard(session.session_id)
         for pools in self._pools.values():
@@ -108,7 +108,9 @@ class GrantOffice:
     def _pools_of(self, behavior_index: int) -> _Pools:
         return self._pools.setdefault(behavior_index, _Pools(_Pool(), _Pool()))
 
-    def _steps(self, session: Session, account: Account, behavior: Behavior, pools: _Pools) -> tuple[Common, Share]:
+    def _steps(
+        self, session: ActorSession, account: Account, behavior: Behavior, pools: _Pools
+    ) -> tuple[Common, Share]:
         share = account.step_share
         pools.steps.update(session.session_id, share.reserved)
         sessions = len(pools.steps)
@@ -123,7 +125,9 @@ class GrantOffice:
         )
         return common, share
 
-    def _bytes(self, session: Session, account: Account, behavior: Behavior, pools: _Pools) -> tuple[Common, Share]:
+    def _bytes(
+        self, session: ActorSession, account: Account, behavior: Behavior, pools: _Pools
+    ) -> tuple[Common, Share]:
         share = account.byte_share
         pools.bytes.update(session.session_id, share.reserved)
         common = Common(

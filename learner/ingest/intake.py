@@ -12,7 +12,7 @@ from rollcast.v1 import trajectory_pb2
 from learner.ingest.behaviors import NOT_TRAINING, Behavior, BehaviorTable
 from learner.ingest.ledger import Ledger
 from learner.ingest.queue import QueuedChunk
-from learner.ingest.session import Account, Session
+from learner.ingest.session import Account, ActorSession
 from learner.ingest.sessions import SessionTable
 from learner.ingest.validate import Accepted, Rejected, ValidationLimits, Verdict, decode, judge
 from learner.observe.metrics import IntakeMetrics
@@ -34,7 +34,7 @@ class Examined:
         return isinstance(self.verdict, Rejected) or self.behavior.queue.has_room(self.item.resident_bytes)
 
 
-class Intake:
+class ChunkIntake:
     """Takes chunks in. For the service's event loop alone; what it books is one transaction under the ledger's lock.
 
     Args:
@@ -61,7 +61,7 @@ class Intake:
         self._newest_version = newest_version
         self._limits = ValidationLimits(max_chunk_bytes=behaviors.service.max_chunk_bytes)
 
-    def examine(self, session: Session, message: trajectory_pb2.Chunk, encoded_bytes: int) -> Examined | None:
+    def examine(self, session: ActorSession, message: trajectory_pb2.Chunk, encoded_bytes: int) -> Examined | None:
         """Checks a chunk; None for one that was settled before (it is counted, and acked again).
 
         Raises:
@@ -94,7 +94,7 @@ class Intake:
         )
         return Examined(behavior, account, verdict, item)
 
-    def settle(self, session: Session, examined: Examined) -> Rejected | None:
+    def settle(self, session: ActorSession, examined: Examined) -> Rejected | None:
         """Books an examined chunk: ledger, session and queue in one transaction.
 
         Returns:
@@ -123,7 +123,7 @@ class Intake:
         self._metrics.decoded_bytes.inc(item.resident_bytes)
         return verdict if isinstance(verdict, Rejected) else None
 
-    def _is_settled(self, session: Session, sequence: int) -> bool:
+    def _is_settled(self, session: ActorSession, sequence: int) -> bool:
         if sequence > session.next_sequence:
             raise SequenceGap(
                 f"chunk {sequence} came, and {session.next_sequence} is next: open the stream again and resend",
@@ -131,14 +131,14 @@ class Intake:
             )
         return sequence <= session.acked_through
 
-    def _count_duplicate(self, session: Session, message: trajectory_pb2.Chunk) -> None:
+    def _count_duplicate(self, session: ActorSession, message: trajectory_pb2.Chunk) -> None:
         self._metrics.duplicate.inc()
         account = session.accounts.get(message.behavior_index)
         if account is not None:
             self._ledger.duplicate(account.behavior, message.rows)
         self._sessions.touch(session)
 
-    def _addressed(self, session: Session, message: trajectory_pb2.Chunk) -> tuple[Behavior, Account]:
+    def _addressed(self, session: ActorSession, message: trajectory_pb2.Chunk) -> tuple[Behavior, Account]:
         account = session.accounts.get(message.behavior_index)
         behavior = self._behaviors.by_index(message.behavior_index)
         if account is None or behavior is None:
@@ -153,7 +153,7 @@ class Intake:
             )
         return behavior, account
 
-    def _update(self, session: Session, account: Account, chunk: Chunk, encoded_bytes: int) -> None:
+    def _update(self, session: ActorSession, account: Account, chunk: Chunk, encoded_bytes: int) -> None:
         session.acked_through = chunk.sequence
         account.received_steps += chunk.rows
         account.received_bytes += encoded_bytes

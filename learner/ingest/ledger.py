@@ -158,7 +158,7 @@ class Ledger:
         with self.lock:
             return tuple(self._rows)
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Returns the books as plain values, for a checkpoint."""
         with self.lock:
             return {
@@ -173,7 +173,7 @@ class Ledger:
                 for name, row in self._rows.items()
             }
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on from a checkpoint: what was queued in the process that wrote it is lost{restart}.
 
         Raises:
@@ -205,7 +205,7 @@ class Ledger:
     def from_state(cls, state: Mapping[str, Any]) -> Self:
         """Makes a ledger that goes on from a checkpoint; see `load`."""
         ledger = cls()
-        ledger.load(state)
+        ledger.load_state_dict(state)
         return ledger
 
     def _row(self, behavior: str, steps: int) -> _Row:

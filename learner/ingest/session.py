@@ -198,7 +198,7 @@ class Account:
         share = self.step_share
         return share.settled + more_steps <= share.granted + share.allowance
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Returns the counts as plain values, for a checkpoint."""
         saved = (*_SAVED_ACCOUNT_COUNTS, "behavior", "is_byte_limited")
         return {name: getattr(self, name) for name in saved} | {"teams": dict(self.teams)}
@@ -229,7 +229,7 @@ _SAVED_ACCOUNT_COUNTS = (
 
 
 @dataclass(slots=True, eq=False)
-class Session:
+class ActorSession:
     """One actor's place in the run.
 
     Attributes:
@@ -288,10 +288,10 @@ class Session:
         """Steps taken, all behaviors together."""
         return sum(account.produced_steps for account in self.accounts.values())
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Returns what a checkpoint keeps, as plain values."""
         saved = (*_SAVED_TEXTS, *_SAVED_COUNTS, "is_rolled_back")
-        accounts = [account.state() for account in self.accounts.values()]
+        accounts = [account.state_dict() for account in self.accounts.values()]
         return {name: getattr(self, name) for name in saved} | {"accounts": accounts}
 
     @classmethod

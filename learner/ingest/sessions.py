@@ -15,7 +15,7 @@ from learner.common.saved_values import count
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.ended import EndedSessions, GivenUp, GivenUpBook
 from learner.ingest.ledger import ROLLBACK, Ledger
-from learner.ingest.session import MAX_PLACE, Account, ActorCounters, Session
+from learner.ingest.session import MAX_PLACE, Account, ActorCounters, ActorSession
 
 MAX_NAMES: Final = 4096
 """Names remembered; the one not heard of for longest is forgotten first."""
@@ -51,11 +51,11 @@ class Places:
             else next(index for index in count_up() if index not in taken)
         )
 
-    def state(self) -> dict[str, int]:
+    def state_dict(self) -> dict[str, int]:
         """Returns the places by name, for a checkpoint."""
         return dict(self._last)
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on from a checkpoint.
 
         Raises:
@@ -141,9 +141,9 @@ class Opened:
         ended: sessions that ended because of it.
     """
 
-    session: Session
+    session: ActorSession
     resumed: bool
-    ended: tuple[Session, ...] = ()
+    ended: tuple[ActorSession, ...] = ()
 
 
 class SessionTable:
@@ -171,7 +171,7 @@ class SessionTable:
         self._ledger = ledger
         self._lease_seconds = behaviors.service.lease_seconds
         self._max_sessions, self._limited_by = behaviors.service.session_limit
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, ActorSession] = {}
         lockstep = behaviors.service.lockstep
         self._places = Places() if lockstep is None else FixedPlaces(lockstep.actors, lockstep.actor_names)
         self._ended = EndedSessions(ledger)
@@ -182,7 +182,7 @@ class SessionTable:
         """How long a silent session lives."""
         return self._lease_seconds
 
-    def live(self) -> tuple[Session, ...]:
+    def live(self) -> tuple[ActorSession, ...]:
         """Returns the sessions whose actors are (or were, within their lease) here."""
         with self.lock:
             return tuple(session for session in self._sessions.values() if not session.is_awaited)
@@ -224,7 +224,7 @@ class SessionTable:
             ]
             return Opened(session, resumed=False, ended=tuple(ended))
 
-    def get(self, session_id: str, epoch: int) -> Session:
+    def get(self, session_id: str, epoch: int) -> ActorSession:
         """Returns a session to the opening that owns it.
 
         Raises:
@@ -243,7 +243,7 @@ class SessionTable:
             raise BadRequest(f"epoch {epoch} of session {session_id} was never given out; it is {session.epoch}")
         return session
 
-    def find(self, session_id: str) -> Session:
+    def find(self, session_id: str) -> ActorSession:
         """Returns a session, whatever its epoch.
 
         Raises:
@@ -258,12 +258,12 @@ class SessionTable:
             )
         return session
 
-    def touch(self, session: Session) -> None:
+    def touch(self, session: ActorSession) -> None:
         """Renews the lease."""
         session.last_seen = self.clock()
         session.lease_until = session.last_seen + self._lease_seconds
 
-    def declare(self, session: Session, behavior: Behavior, team: int, agents: int) -> Account:
+    def declare(self, session: ActorSession, behavior: Behavior, team: int, agents: int) -> Account:
         """Notes that a session plays a behavior; again is harmless.
 
         Raises:
@@ -284,19 +284,19 @@ class SessionTable:
             self.touch(session)
             return account
 
-    def agents(self, behavior: str, besides: Session) -> int:
+    def agents(self, behavior: str, besides: ActorSession) -> int:
         """Returns how many agents of a behavior act, those of one session left out."""
         with self.lock:
             others = (session for session in self.live() if session is not besides)
             return sum(a.agents for session in others for a in session.accounts.values() if a.behavior == behavior)
 
-    def renew(self, session: Session, reports: Iterable[ActorCounters]) -> None:
+    def renew(self, session: ActorSession, reports: Iterable[ActorCounters]) -> None:
         """Renews a lease and takes in what the actor reports."""
         with self.lock:
             self.touch(session)
             self._take_in(session, reports)
 
-    def close(self, session: Session, reports: Iterable[ActorCounters]) -> None:
+    def close(self, session: ActorSession, reports: Iterable[ActorCounters]) -> None:
         """Ends a session on its actor's wish; takes in the last report."""
         with self.lock:
             self._take_in(session, reports)
@@ -308,7 +308,7 @@ class SessionTable:
             for session in self._sessions.values():
                 session.lease_until += seconds
 
-    def expire(self) -> tuple[Session, ...]:
+    def expire(self) -> tuple[ActorSession, ...]:
         """Ends the sessions whose lease ran out, and returns those among them that were alive in this process."""
         with self.lock:
             now = self.clock()
@@ -331,17 +331,17 @@ class SessionTable:
         with self.lock:
             return self._given_up.total(behavior_index, self._sessions.values())
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Returns everything as plain values, for a checkpoint. Take it under `lock`, together with the ledger's."""
         with self.lock:
             return {
-                "sessions": [session.state() for session in self._sessions.values()],
-                "places": self._places.state(),
-                "ended": self._ended.state(),
-                "given_up": self._given_up.state(self._sessions.values()),
+                "sessions": [session.state_dict() for session in self._sessions.values()],
+                "places": self._places.state_dict(),
+                "ended": self._ended.state_dict(),
+                "given_up": self._given_up.state_dict(self._sessions.values()),
             }
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on from a checkpoint: its sessions are awaited, and unknown in the books until they come back.
 
         Load the behaviors and the ledger first.
@@ -352,12 +352,12 @@ class SessionTable:
         with self.lock:
             now = self.clock()
             return_by = now + max(self._lease_seconds, MIN_RETURN_SECONDS)
-            self._places.load(state["places"])
-            self._ended.load(state["ended"])
-            self._given_up.load(state.get("given_up", {"ended": {}, "sessions": {}}))
+            self._places.load_state_dict(state["places"])
+            self._ended.load_state_dict(state["ended"])
+            self._given_up.load_state_dict(state.get("given_up", {"ended": {}, "sessions": {}}))
             for saved in state["sessions"]:
                 accounts = [self._known(Account.from_state(account)) for account in saved["accounts"]]
-                session = Session.from_state(saved, accounts, lease_until=return_by, last_seen=now)
+                session = ActorSession.from_state(saved, accounts, lease_until=return_by, last_seen=now)
                 self._sessions[session.session_id] = session
             self._count_unknown()
 
@@ -370,7 +370,7 @@ class SessionTable:
             )
         return account
 
-    def _resumable(self, opening: Opening) -> Session | None:
+    def _resumable(self, opening: Opening) -> ActorSession | None:
         """Returns the session that was asked for, if it can go on."""
         resume = opening.resume
         session = self._sessions.get(resume.session_id) if resume is not None else None
@@ -388,7 +388,7 @@ class SessionTable:
             return None  # it claims acks that were never given
         return session
 
-    def _resume(self, session: Session, resume: Resumption) -> Session:
+    def _resume(self, session: ActorSession, resume: Resumption) -> ActorSession:
         session.epoch = max(session.epoch, resume.epoch) + 1
         if resume.generation < self.generation:
             session.is_rolled_back = True
@@ -403,7 +403,7 @@ class SessionTable:
         self.touch(session)
         return session
 
-    def _roll_back(self, session: Session, report: ActorCounters) -> None:
+    def _roll_back(self, session: ActorSession, report: ActorCounters) -> None:
         behavior = self._behaviors.by_index(report.behavior_index)
         if behavior is None or report.behavior_index >= self._behaviors.restored:
             return  # declared after the checkpoint: nobody can tell which behavior this was
@@ -425,7 +425,7 @@ class SessionTable:
         self._ended.settle(resume.session_id, resume.reports, is_older=is_older, name_of=name_of)
         self._count_unknown()
 
-    def _forerunner(self, opening: Opening) -> Session | None:
+    def _forerunner(self, opening: Opening) -> ActorSession | None:
         """Returns the session of an earlier process of the same name, if that process seems to be gone.
 
         Names may repeat, so a session counts as gone only if its stream was open and broke.
@@ -436,11 +436,11 @@ class SessionTable:
                 return session
         return None
 
-    def _add(self, opening: Opening, replaces: str) -> Session:
+    def _add(self, opening: Opening, replaces: str) -> ActorSession:
         here = {session.actor_index for session in self._sessions.values() if not session.is_awaited}
         awaited = {session.actor_index for session in self._sessions.values() if session.is_awaited}
         now = self.clock()
-        session = Session(
+        session = ActorSession(
             session_id=secrets.token_hex(16),
             epoch=1,
             actor_name=opening.actor_name,
@@ -454,13 +454,13 @@ class SessionTable:
         self._sessions[session.session_id] = session
         return session
 
-    def _end(self, session: Session, *, said_farewell: bool = False) -> Session:
+    def _end(self, session: ActorSession, *, said_farewell: bool = False) -> ActorSession:
         del self._sessions[session.session_id]
         self._ended.add(session, said_farewell=said_farewell)
         self._given_up.end(session)
         return session
 
-    def _new_account(self, behavior: Behavior, session: Session) -> Account:
+    def _new_account(self, behavior: Behavior, session: ActorSession) -> Account:
         return Account(
             behavior=behavior.name,
             index=behavior.index,
@@ -469,7 +469,7 @@ class SessionTable:
             is_byte_limited=not session.is_rolled_back,
         )
 
-    def _take_in(self, session: Session, reports: Iterable[ActorCounters]) -> None:
+    def _take_in(self, session: ActorSession, reports: Iterable[ActorCounters]) -> None:
         for report in reports:
             account = session.accounts.get(report.behavior_index)
             if account is not None:
@@ -485,7 +485,7 @@ class SessionTable:
 def snapshot(behaviors: BehaviorTable, sessions: SessionTable, ledger: Ledger) -> dict[str, Any]:
     """Returns the state of all three as plain values, taken between two chunks: for no step do they disagree."""
     with ledger.lock:
-        return {"behaviors": behaviors.state(), "ledger": ledger.state(), "sessions": sessions.state()}
+        return {"behaviors": behaviors.state_dict(), "ledger": ledger.state_dict(), "sessions": sessions.state_dict()}
 
 
 def restore(state: Mapping[str, Any], behaviors: BehaviorTable, sessions: SessionTable, ledger: Ledger) -> None:
@@ -497,6 +497,6 @@ def restore(state: Mapping[str, Any], behaviors: BehaviorTable, sessions: Sessio
         KeyError: the snapshot is incomplete.
     """
     with ledger.lock:
-        behaviors.load(state["behaviors"])
-        ledger.load(state["ledger"])
-        sessions.load(state["sessions"])
+        behaviors.load_state_dict(state["behaviors"])
+        ledger.load_state_dict(state["ledger"])
+        sessions.load_state_dict(state["sessions"])

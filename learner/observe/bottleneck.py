@@ -1,4 +1,4 @@
-"""What holds a run back: the learner, its actors, or what lies between them. Figures in, a verdict out.
+"""Estimates what bounds a run: the learner, its actors, or what lies between them.
 
 Three shares of a window are compared. L: in which the trainer did something. A: in which actors did not wait, the mean over
 them. N: what neither explains. An actor that takes turns with the trainer (``threaded: false``) should wait while
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from learner.observe.rates import WindowedRate
-from learner.observe.view import RunState, Verdict
+from learner.observe.view import Bottleneck, RunState
 
 WINDOW_SECONDS: Final = 10.0
 SAMPLE_SECONDS: Final = 0.5
@@ -83,13 +83,13 @@ class BottleneckMeter:
         clock: monotonic seconds.
 
     Attributes:
-        verdict: the newest.
+        bottleneck: the newest.
     """
 
     def __init__(
         self, read_actors: Callable[[], ActorsSeen], restart: Callable[[], None], clock: Callable[[], float]
     ) -> None:
-        self.verdict = Verdict()
+        self.bottleneck = Bottleneck()
         self._read_actors = read_actors
         self._restart = restart
         self._clock = clock
@@ -97,8 +97,8 @@ class BottleneckMeter:
         self._since = self._due = clock()
         self._rate = WindowedRate(WINDOW_SECONDS, clock)
 
-    def update(self, state: RunState, busy_seconds: float) -> Verdict:
-        """Takes a look, if it is time, and returns the newest verdict; call it often and from one thread.
+    def update(self, state: RunState, busy_seconds: float) -> Bottleneck:
+        """Takes a look, if it is time, and returns the newest bottleneck; call it often and from one thread.
 
         Args:
             state: what the learner does.
@@ -111,19 +111,19 @@ class BottleneckMeter:
             self._rate = WindowedRate(WINDOW_SECONDS, self._clock)
             self._restart()
         if now < self._due:
-            return self.verdict
+            return self.bottleneck
         self._due = now + SAMPLE_SECONDS
         learner_busy = min(1.0, max(0.0, self._rate.update(busy_seconds)))
         if state is not RunState.TRAINING:
-            self.verdict = Verdict(text=_IDLE[state])
+            self.bottleneck = Bottleneck(text=_IDLE[state])
         elif now - self._since < LEAST_SECONDS:
-            self.verdict = Verdict(learner_busy=learner_busy)
+            self.bottleneck = Bottleneck(learner_busy=learner_busy)
         else:
-            self.verdict = judge(learner_busy, self._read_actors())
-        return self.verdict
+            self.bottleneck = judge(learner_busy, self._read_actors())
+        return self.bottleneck
 
 
-def judge(learner_busy: float, actors: ActorsSeen) -> Verdict:
+def judge(learner_busy: float, actors: ActorsSeen) -> Bottleneck:
     """Returns what holds a run back.
 
     Args:
@@ -132,13 +132,13 @@ def judge(learner_busy: float, actors: ActorsSeen) -> Verdict:
     """
     shares = actors.shares
     if not shares:
-        return Verdict(text=_without_actors(learner_busy, actors.silent), learner_busy=learner_busy)
+        return Bottleneck(text=_without_actors(learner_busy, actors.silent), learner_busy=learner_busy)
     actor_busy = statistics.fmean(share.busy for share in shares)
     network = statistics.fmean(share.unexplained(learner_busy) for share in shares)
     by_name = {"learner": learner_busy, "actors": actor_busy, "network": network}
     name = max(by_name, key=lambda key: by_name[key])
     say = {"learner": _of_learner, "actors": _of_actors, "network": _of_network}[name]
-    return Verdict(name, say(by_name, shares), learner_busy, actor_busy, network)
+    return Bottleneck(name, say(by_name, shares), learner_busy, actor_busy, network)
 
 
 def _without_actors(learner_busy: float, silent: int) -> str:

@@ -62,10 +62,10 @@ def fields_for_machines(view: RunView, behavior: BehaviorView) -> dict[str, obje
         "evaluation_return_mean": behavior.evaluation_return_mean,
         "best_return": behavior.best_return,
         "best_step": behavior.best_step,
-        "bottleneck": view.verdict.name,
-        "learner_busy": round(view.verdict.learner_busy, 3),
-        "actor_busy": round(view.verdict.actor_busy, 3),
-        "network_share": round(view.verdict.network_share, 3),
+        "bottleneck": view.bottleneck.name,
+        "learner_busy": round(view.bottleneck.learner_busy, 3),
+        "actor_busy": round(view.bottleneck.actor_busy, 3),
+        "network_share": round(view.bottleneck.network_share, 3),
         "ledger": behavior.books,
     }
 
@@ -87,8 +87,8 @@ def fields_for_people(view: RunView, behavior: BehaviorView) -> dict[str, object
     dropped = sum(behavior.books["dropped"].values())
     if dropped:
         fields["dropped"] = dropped
-    if view.verdict.name != "none":
-        fields["bottleneck"] = view.verdict.name
+    if view.bottleneck.name != "none":
+        fields["bottleneck"] = view.bottleneck.name
     if view.state is not RunState.TRAINING:
         fields["state"] = view.state.value
     return fields

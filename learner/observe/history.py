@@ -54,7 +54,7 @@ class History:
         self._curves: dict[str, _Curves] = {}
         self._before_seconds = 0.0
 
-    def state(self) -> dict[str, dict[str, Any]]:
+    def state_dict(self) -> dict[str, dict[str, Any]]:
         """Returns the curves as plain values, for a checkpoint."""
         with self._lock:
             return {
@@ -65,7 +65,7 @@ class History:
                 for name, curves in self._curves.items()
             }
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on from `state`; time goes on where it ended.
 
         Raises:

@@ -82,7 +82,7 @@ class Milestones:
         """Steps taken by all actors until the target was reached, None if it was not."""
         return self._env_steps_to_target
 
-    def state(self) -> dict[str, float | int | None]:
+    def state_dict(self) -> dict[str, float | int | None]:
         """Returns what a checkpoint keeps."""
         return {
             "wall_seconds": self.wall_seconds,
@@ -92,7 +92,7 @@ class Milestones:
             "env_steps_to_target": self._env_steps_to_target,
         }
 
-    def load(self, state: Mapping[str, object]) -> None:
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
         """Goes on from what :meth:`state` returned.
 
         Raises:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from learner.observe import text
-from learner.observe.view import BehaviorView, LessonView, LockstepView, RunState, RunView, Verdict
+from learner.observe.view import BehaviorView, Bottleneck, LessonView, LockstepView, RunState, RunView
 
 BARS = "▁▂▃▄▅▆▇█"
 
@@ -131,7 +131,7 @@ class PanelPicture:
         if not view.behaviors:
             parts += [Text(), _invitation(view)]
         if view.behaviors:
-            parts.append(_bottleneck(view.verdict))
+            parts.append(_bottleneck(view.bottleneck))
         curricula = [lesson for lesson in view.lessons if lesson.lessons > 1]
         if curricula:
             parts.append(_lessons(curricula))
@@ -195,13 +195,13 @@ def _head(view: RunView) -> Text:
     )
 
 
-def _bottleneck(verdict: Verdict) -> Text:
+def _bottleneck(bottleneck: Bottleneck) -> Text:
     """Returns what holds the run back, with the three shares; or why nobody can say."""
-    if verdict.name == "none":
-        return _line(("bottleneck  ", "dim"), (verdict.text, "dim"))
-    shares = {"learner": verdict.learner_busy, "actors": verdict.actor_busy, "network": verdict.network_share}
+    if bottleneck.name == "none":
+        return _line(("bottleneck  ", "dim"), (bottleneck.text, "dim"))
+    shares = {"learner": bottleneck.learner_busy, "actors": bottleneck.actor_busy, "network": bottleneck.network_share}
     figures = [part for name, share in shares.items() for part in ((f"   {name} ", "dim"), (f"{share:.0%}", ""))]
-    return _line(("bottleneck  ", "dim"), (verdict.name, "bold"), *figures)
+    return _line(("bottleneck  ", "dim"), (bottleneck.name, "bold"), *figures)
 
 
 def _lockstep(view: LockstepView) -> Text:

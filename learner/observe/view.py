@@ -114,7 +114,7 @@ class BehaviorView:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Bottleneck:
     """Where the run's time goes, over the last window.
 
     Attributes:
@@ -188,7 +188,7 @@ class RunView:
         actors: sessions that are alive.
         last_error: the newest error in one line, empty if none.
         behaviors: one each, in the order of declaration.
-        verdict: what bounds the run.
+        bottleneck: what bounds the run.
         lessons: one for each environment parameter, in the run file's order.
         lockstep: how far it is; None unless the run is in lock-step.
     """
@@ -201,7 +201,7 @@ class RunView:
     actors: int = 0
     last_error: str = ""
     behaviors: tuple[BehaviorView, ...] = ()
-    verdict: Verdict = Verdict()
+    bottleneck: Bottleneck = Bottleneck()
     lessons: tuple[LessonView, ...] = ()
     lockstep: LockstepView | None = None
 

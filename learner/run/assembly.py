@@ -8,8 +8,7 @@ from typing import Any
 import structlog
 
 from learner.checkpoints.runfolder import RunFolder
-from learner.checkpoints.store import CheckpointStore
-from learner.checkpoints.store import RunState as SavedState
+from learner.checkpoints.store import CheckpointStore, SavedRunState
 from learner.common.exits import UserError
 from learner.evaluation.during_training import EvaluationManager
 from learner.ingest.behaviors import BehaviorTable
@@ -142,7 +141,7 @@ class Assembly:
             return RunState.PAUSED
         return RunState.TRAINING if self.trainers.trainers else RunState.WAITING
 
-    def _make_keeper(self, checkpoints: CheckpointStore, state: SavedState | None) -> CheckpointKeeper:
+    def _make_keeper(self, checkpoints: CheckpointStore, state: SavedRunState | None) -> CheckpointKeeper:
         """Makes what saves the run, and lets it go on from a saved state.
 
         Raises:

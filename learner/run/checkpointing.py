@@ -18,7 +18,7 @@ from rollcast.errors import WireError
 
 from learner.checkpoints.choice import LAST, load_chosen
 from learner.checkpoints.documents import CheckpointFailed, saving
-from learner.checkpoints.store import CheckpointStore, RecoverySchedule, RunState
+from learner.checkpoints.store import CheckpointStore, RecoverySchedule, SavedRunState
 from learner.common.exits import ExitCode, UserError
 from learner.common.saved_values import reason
 from learner.curriculum.lessons import Lessons, no_lessons
@@ -107,7 +107,7 @@ class CheckpointKeeper:
         self._trainer_states: Mapping[str, Any] = {}
         self._throttle = Throttle(_LOG_SECONDS)
 
-    def restore(self, state: RunState) -> None:
+    def restore(self, state: SavedRunState) -> None:
         """Goes on from a run state, before the service starts.
 
         Raises:
@@ -122,10 +122,10 @@ class CheckpointKeeper:
             )
             self._run_status.load_milestones(state.extra.get("milestones", {}))
             self._run_status.load_news(state.extra.get("news", {}))
-            self._run_status.history.load(state.extra.get("history", {}))
-            self._lessons.load(state.extra.get("lessons", {}))
+            self._run_status.history.load_state_dict(state.extra.get("history", {}))
+            self._lessons.load_state_dict(state.extra.get("lessons", {}))
             if self._lockstep is not None:
-                self._lockstep.load(state.extra.get("lockstep", {}))
+                self._lockstep.load_state_dict(state.extra.get("lockstep", {}))
             self._require_trainers(state.trainers)
         except _NO_SENSE as error:
             raise UserError(
@@ -249,12 +249,12 @@ class CheckpointKeeper:
             told = {
                 "milestones": self._run_status.milestone_states(),
                 "news": self._run_status.news_states(),
-                "history": self._run_status.history.state(),
-                "lessons": self._lessons.state(),
+                "history": self._run_status.history.state_dict(),
+                "lessons": self._lessons.state_dict(),
             }
         if self._lockstep is not None:
-            told["lockstep"] = self._lockstep.state()
-        state = RunState(
+            told["lockstep"] = self._lockstep.state_dict()
+        state = SavedRunState(
             generation=self._generation,
             ledger=parts["ledger"],
             sessions=parts["sessions"],

@@ -20,7 +20,7 @@ from rollcast.errors import NothingToSave, WireError
 from rollcast.v1 import policy_pb2
 
 from learner.common.exits import ExitCode, UserError
-from learner.evaluation.during_training import OrderDesk
+from learner.evaluation.during_training import EvaluationDispatcher
 from learner.evaluation.frozen_trainer import FrozenTrainer
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.ledger import Ledger
@@ -89,7 +89,7 @@ class ServeConfig:
 class EpisodeScheduler(Protocol):
     """Decides who plays what; an `EvaluationSink`. In the trainer thread, but for `attach`."""
 
-    def attach(self, desk: OrderDesk) -> None:
+    def attach(self, dispatcher: EvaluationDispatcher) -> None:
         """Names what brings actors their orders."""
 
     def after_turn(self, trainers: Mapping[str, Trainer]) -> None:
@@ -298,7 +298,7 @@ def _restore(behaviors: BehaviorTable, saved: Mapping[str, Any]) -> None:
         UserError: the run file has one of them no more, or the saved run is damaged.
     """
     try:
-        behaviors.load(saved)
+        behaviors.load_state_dict(saved)
     except (AttributeError, DecodeError, KeyError, TypeError, ValueError, WireError) as error:
         raise UserError(
             ExitCode.BAD_CHECKPOINT,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rollcast.enums import AssignmentRole, Purpose
 from rollcast.v1 import policy_pb2
 
-from learner.ingest.session import Session
+from learner.ingest.session import ActorSession
 from learner.link.evaluation import Order
 
 
@@ -43,7 +43,7 @@ class AssignmentBoard:
         """The assignment without behaviors filled in; None if there is none."""
         return self._current
 
-    def for_session(self, session: Session) -> bytes | None:
+    def for_session(self, session: ActorSession) -> bytes | None:
         """Returns the message that brings a session the current assignment, serialized; None if there is none.
 
         An assignment without behaviors lets each behavior id of the session learn.
@@ -101,7 +101,7 @@ class OrderBoard:
         """Whether a session was ordered an evaluation."""
         return session_id in self._playing
 
-    def for_session(self, session: Session) -> bytes | None:
+    def for_session(self, session: ActorSession) -> bytes | None:
         """Returns the message that brings a session what it is asked for now; None for nothing but to learn."""
         if session.session_id in self._own:
             return self._own[session.session_id]
@@ -112,14 +112,14 @@ class OrderBoard:
         message = self._own.get(session_id)
         return None if message is None else policy_pb2.SubscribeResponse.FromString(message).assignment
 
-    def renewed(self, session: Session) -> bytes | None:
+    def renewed(self, session: ActorSession) -> bytes | None:
         """Returns the same after a change of the run's assignment, or of the session's behaviors; None if that waits."""
         if self.is_playing(session.session_id):
             return None
         self._own.pop(session.session_id, None)
         return self.for_session(session)
 
-    def order(self, session: Session, order: Order) -> bytes:
+    def order(self, session: ActorSession, order: Order) -> bytes:
         """Orders an evaluation; the number under which it is sent is noted in the order."""
         self._playing.add(session.session_id)
 
@@ -137,7 +137,7 @@ class OrderBoard:
 
         return self._keep(session, part, order)
 
-    def release(self, session: Session) -> bytes:
+    def release(self, session: ActorSession) -> bytes:
         """Lets a session go back to what everybody does."""
         self._playing.discard(session.session_id)
         return self._keep(session, self._usual)
@@ -154,7 +154,7 @@ class OrderBoard:
         part.behavior, part.team = behavior, team
         return part
 
-    def _keep(self, session: Session, part: Callable[[str, int], Part], order: Order | None = None) -> bytes:
+    def _keep(self, session: ActorSession, part: Callable[[str, int], Part], order: Order | None = None) -> bytes:
         assignment = policy_pb2.Assignment()
         if self._board.current is not None:
             assignment.CopyFrom(self._board.current)

@@ -13,10 +13,10 @@ from rollcast.errors import WireError
 from rollcast.limits import MAX_CHUNK_BYTES
 from rollcast.v1 import control_pb2
 
-from learner.ingest.session import MAX_ERROR_CHARACTERS, Session, reasons_to, shown
+from learner.ingest.session import MAX_ERROR_CHARACTERS, ActorSession, reasons_to, shown
 from learner.ingest.sessions import SessionTable
 from learner.observe.rates import WindowedRate
-from learner.observe.view import BehaviorView, LedgerNumbers, LessonView, LockstepView, RunView, Verdict
+from learner.observe.view import BehaviorView, Bottleneck, LedgerNumbers, LessonView, LockstepView, RunView
 from learner.service.methods import BytesContext, Handlers, unary
 
 MAX_BYTES: Final = MAX_CHUNK_BYTES
@@ -33,11 +33,11 @@ BOTTLENECKS: Final = {
 
 def status_response(
     view: RunView,
-    sessions: Iterable[Session],
+    sessions: Iterable[ActorSession],
     *,
     server_version: str,
     now: float,
-    rate_of: Callable[[Session], float],
+    rate_of: Callable[[ActorSession], float],
 ) -> control_pb2.StatusResponse:
     """Builds the answer. Counts beyond the wire's are shown as the largest it holds.
 
@@ -59,12 +59,12 @@ def status_response(
         behaviors=[_behavior(behavior) for behavior in view.behaviors],
         last_error=view.last_error[:MAX_ERROR_CHARACTERS],
         server_version=server_version,
-        verdict=_verdict(view.verdict),
+        verdict=_bottleneck(view.bottleneck),
         lessons=[_lesson(lesson) for lesson in view.lessons],
         lockstep=None if view.lockstep is None else _lockstep(view.lockstep),
     )
     room = MAX_BYTES - response.ByteSize()
-    fitting: list[tuple[Session, control_pb2.ActorStatus]] = []
+    fitting: list[tuple[ActorSession, control_pb2.ActorStatus]] = []
     for session in sessions:
         actor = _actor(session, now, rate_of(session))
         room -= actor.ByteSize() + _FIELD_BYTES
@@ -80,7 +80,7 @@ def status_response(
     return response
 
 
-def _actor(session: Session, now: float, rate: float) -> control_pb2.ActorStatus:
+def _actor(session: ActorSession, now: float, rate: float) -> control_pb2.ActorStatus:
     credit_steps = sum(max(0, account.granted_steps - account.produced_steps) for account in session.accounts.values())
     return control_pb2.ActorStatus(
         actor_name=session.actor_name,
@@ -97,7 +97,7 @@ def _actor(session: Session, now: float, rate: float) -> control_pb2.ActorStatus
     )
 
 
-def _details(session: Session) -> control_pb2.ActorStatus:
+def _details(session: ActorSession) -> control_pb2.ActorStatus:
     reports = [account.counters for account in session.accounts.values() if account.counters is not None]
     return control_pb2.ActorStatus(
         books=[counters.to_message() for counters in reports],
@@ -105,13 +105,13 @@ def _details(session: Session) -> control_pb2.ActorStatus:
     )
 
 
-def _verdict(verdict: Verdict) -> control_pb2.Verdict:
+def _bottleneck(bottleneck: Bottleneck) -> control_pb2.Verdict:
     return control_pb2.Verdict(
-        bottleneck=BOTTLENECKS[verdict.name],
-        text=verdict.text,
-        learner_busy_ratio=verdict.learner_busy,
-        actor_busy_ratio=verdict.actor_busy,
-        network_ratio=verdict.network_share,
+        bottleneck=BOTTLENECKS[bottleneck.name],
+        text=bottleneck.text,
+        learner_busy_ratio=bottleneck.learner_busy,
+        actor_busy_ratio=bottleneck.actor_busy,
+        network_ratio=bottleneck.network_share,
     )
 
 
@@ -165,7 +165,7 @@ def _books(books: LedgerNumbers) -> control_pb2.LearnerBooks:
     )
 
 
-class SaveDesk:
+class SaveCoalescer:
     """Joins requests for a checkpoint. For the event loop alone.
 
     Whoever asks while one is being written may want what happened since, so it waits for the next one, together with
@@ -262,7 +262,7 @@ class ActorRates:
             rate = self._rates.setdefault(key, WindowedRate(clock=self._sessions.clock))
             rate.update(session.produced_steps)
 
-    def of(self, session: Session) -> float:
+    def of(self, session: ActorSession) -> float:
         """Returns the rate of a session; 0 before there are two samples."""
         rate = self._rates.get(session.session_id)
         return rate.per_second if rate is not None else 0.0
@@ -280,7 +280,7 @@ class ControlService:
         self._quick = ThreadPoolExecutor(1, thread_name_prefix="operator-quick")
         self._orders = ThreadPoolExecutor(1, thread_name_prefix="operator-orders")
         saver = ThreadPoolExecutor(1, thread_name_prefix="operator-save")
-        self._saves = SaveDesk(hooks.save_checkpoint, saver, DEFAULT_SAVE_SECONDS)
+        self._saves = SaveCoalescer(hooks.save_checkpoint, saver, DEFAULT_SAVE_SECONDS)
 
     def handlers(self) -> Handlers:
         """Returns the methods."""

@@ -10,8 +10,8 @@ from rollcast.errors import Draining, StreamSuperseded
 from rollcast.v1 import policy_pb2, trajectory_pb2
 
 from learner.ingest.behaviors import Behavior, BehaviorTable
-from learner.ingest.grants import GrantOffice
-from learner.ingest.session import Session
+from learner.ingest.grants import CreditAllocator
+from learner.ingest.session import ActorSession
 from learner.ingest.sessions import SessionTable
 from learner.ingest.wakeup import Wakeup
 from learner.link.evaluation import Order
@@ -47,7 +47,7 @@ class Hub:
         self._sessions = sessions
         self._broadcast = broadcast
         self._wakeups = tuple(dict.fromkeys(wakeups))
-        self._office = GrantOffice(behaviors)
+        self._credit = CreditAllocator(behaviors)
         self._holds = HoldBoard()
         self._clock = clock
         self._assignments = AssignmentBoard()
@@ -92,12 +92,12 @@ class Hub:
         if self.is_draining:
             raise Draining("the learner is about to stop: come back later", retry_after_seconds=DRAIN_RETRY_SECONDS)
 
-    def attach(self, session: Session) -> UploadStream:
+    def attach(self, session: ActorSession) -> UploadStream:
         """Begins the upload of a session; an older stream of it ends as superseded."""
         older = self._uploads.get(session.session_id)
         if older is not None:
             older.end(_superseded("upload", session))
-        stream = UploadStream(session, self._behaviors, self._office, self._holds)
+        stream = UploadStream(session, self._behaviors, self._credit, self._holds)
         self._uploads[session.session_id] = stream
         session.is_connected = session.had_stream = True
         return stream
@@ -110,7 +110,7 @@ class Hub:
             session.is_connected = False
             self._left.set()
 
-    def subscribe(self, session: Session, held: dict[int, tuple[int, int]]) -> Subscription:
+    def subscribe(self, session: ActorSession, held: dict[int, tuple[int, int]]) -> Subscription:
         """Begins the subscription of a session; an older one of it ends as superseded."""
         older = self._subscriptions.get(session.session_id)
         if older is not None:
@@ -120,13 +120,13 @@ class Hub:
         self._tell(session, self._orders.for_session(session))
         return subscription
 
-    def unsubscribe(self, session: Session, subscription: Subscription) -> None:
+    def unsubscribe(self, session: ActorSession, subscription: Subscription) -> None:
         """Forgets a subscription that has ended."""
         self._broadcast.unsubscribe(subscription)
         if self._subscriptions.get(session.session_id) is subscription:
             del self._subscriptions[session.session_id]
 
-    def declared(self, session: Session, behavior: Behavior) -> None:
+    def declared(self, session: ActorSession, behavior: Behavior) -> None:
         """Brings a session what there is of a behavior that it declared: its policy, credit and holds."""
         subscription = self._subscriptions.get(session.session_id)
         if subscription is not None:
@@ -135,13 +135,13 @@ class Hub:
             self._tell(session, self._orders.renewed(session))
         self.reported(session)
 
-    def reported(self, session: Session) -> None:
+    def reported(self, session: ActorSession) -> None:
         """Brings a session the credit that its report brought about."""
         stream = self._uploads.get(session.session_id)
         if stream is not None:
             stream.offer_credit()
 
-    def end_streams(self, session: Session, error: Exception | None) -> None:
+    def end_streams(self, session: ActorSession, error: Exception | None) -> None:
         """Ends both streams of a session that was opened again."""
         stream = self._uploads.get(session.session_id)
         if stream is not None:
@@ -150,10 +150,10 @@ class Hub:
         if subscription is not None:
             subscription.end(error)
 
-    def forget(self, session: Session, error: Exception | None) -> None:
+    def forget(self, session: ActorSession, error: Exception | None) -> None:
         """Ends both streams of a session that is over, and gives its credit back to the others."""
         self.end_streams(session, error)
-        self._office.forget(session)
+        self._credit.forget(session)
         self._orders.forget(session.session_id)
         self._left.set()
 
@@ -164,7 +164,7 @@ class Hub:
         for stream in self._uploads.values():
             stream.pace_changed(())
 
-    def opening_assignment(self, session: Session, *, resumed: bool) -> policy_pb2.Assignment | None:
+    def opening_assignment(self, session: ActorSession, *, resumed: bool) -> policy_pb2.Assignment | None:
         """Returns what an actor is told when it opens its session, so that it knows before its first step.
 
         Args:
@@ -198,7 +198,7 @@ class Hub:
         """Orders an evaluation of one actor. The steps that it may still take are for the others meanwhile."""
         session = self._live(order.session_id)
         if session is not None:
-            self._office.suspend(session)
+            self._credit.suspend(session)
             self._offer(session)
             self._tell(session, self._orders.order(session, order))
 
@@ -206,19 +206,19 @@ class Hub:
         """Lets an actor go back to what everybody does."""
         session = self._live(session_id)
         if session is not None and self._orders.is_playing(session_id):
-            self._office.resume(session)
+            self._credit.resume(session)
             self._offer(session)
             self._tell(session, self._orders.release(session))
 
-    def _offer(self, session: Session) -> None:
+    def _offer(self, session: ActorSession) -> None:
         """Looks anew at everybody's credit with the behaviors of a session."""
         for stream in self._uploads.values():
             stream.pace_changed(list(session.accounts))
 
-    def _live(self, session_id: str) -> Session | None:
+    def _live(self, session_id: str) -> ActorSession | None:
         return next((each for each in self._sessions.live() if each.session_id == session_id), None)
 
-    def _tell(self, session: Session, assignment: bytes | None) -> None:
+    def _tell(self, session: ActorSession, assignment: bytes | None) -> None:
         subscription = self._subscriptions.get(session.session_id)
         if subscription is not None and assignment is not None:
             subscription.put(ASSIGNMENT, (assignment,))
@@ -226,7 +226,7 @@ class Hub:
     def drain(self, message: trajectory_pb2.Drain) -> None:
         """Admits nobody any more and says farewell on all uploads."""
         self.is_draining = True
-        self._office.is_closed = True
+        self._credit.is_closed = True
         self._clock.set(HoldReason.DRAINING, RUN, active=True)
         for stream in self._uploads.values():
             stream.drain(message)
@@ -244,7 +244,7 @@ class Hub:
         await self._left.wait()
 
 
-def _superseded(what: str, session: Session) -> StreamSuperseded:
+def _superseded(what: str, session: ActorSession) -> StreamSuperseded:
     return StreamSuperseded(
         f"a newer {what} of session {session.session_id} replaced this one: use one at a time",
         metadata={"session_id": session.session_id},

@@ -18,7 +18,7 @@ from rollcast.v1 import policy_pb2, trajectory_pb2
 
 from learner.common.exits import ExitCode, UserError
 from learner.ingest.behaviors import BehaviorTable
-from learner.ingest.intake import Intake
+from learner.ingest.intake import ChunkIntake
 from learner.ingest.ledger import Ledger
 from learner.ingest.sessions import SessionTable
 from learner.link.evaluation import Order
@@ -93,7 +93,7 @@ class LearnerServer:
         if run.assignment is not None:
             self._hub.assign(run.assignment)
         newest_version = _newest_version(store, run.generation)
-        intake = Intake(behaviors, sessions, ledger, newest_version=newest_version, metrics=metrics.intake)
+        intake = ChunkIntake(behaviors, sessions, ledger, newest_version=newest_version, metrics=metrics.intake)
         self._guard = ErrorGuard(metrics.error)
         self._calls = CallCounter(metrics.calls)
         self._session_service = SessionService(

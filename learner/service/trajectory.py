@@ -13,7 +13,7 @@ from rollcast.errors import BadRequest
 from rollcast.v1 import trajectory_pb2
 
 from learner.ingest.behaviors import NOT_TRAINING
-from learner.ingest.intake import Intake
+from learner.ingest.intake import ChunkIntake
 from learner.ingest.sessions import SessionTable
 from learner.ingest.validate import Rejected
 from learner.observe.metrics import IntakeMetrics
@@ -30,7 +30,7 @@ _log = structlog.get_logger(__name__)
 class TrajectoryService:
     """Receives chunks and answers with acks, credit and holds."""
 
-    def __init__(self, hub: Hub, sessions: SessionTable, intake: Intake, metrics: IntakeMetrics) -> None:
+    def __init__(self, hub: Hub, sessions: SessionTable, intake: ChunkIntake, metrics: IntakeMetrics) -> None:
         self._ack_seconds = metrics.ack_seconds
         self._hub = hub
         self._sessions = sessions

@@ -9,8 +9,8 @@ from rollcast.enums import HoldReason
 from rollcast.v1 import trajectory_pb2
 
 from learner.ingest.behaviors import Behavior, BehaviorTable
-from learner.ingest.grants import Grant, GrantOffice
-from learner.ingest.session import Session
+from learner.ingest.grants import CreditAllocator, Grant
+from learner.ingest.session import ActorSession
 from learner.ingest.validate import Rejected
 
 
@@ -59,10 +59,12 @@ class UploadStream:
     for many chunks, and never an outdated hold.
     """
 
-    def __init__(self, session: Session, behaviors: BehaviorTable, office: GrantOffice, holds: HoldBoard) -> None:
+    def __init__(
+        self, session: ActorSession, behaviors: BehaviorTable, credit: CreditAllocator, holds: HoldBoard
+    ) -> None:
         self.session = session
         self._behaviors = behaviors
-        self._office = office
+        self._credit = credit
         self._holds = holds
         self._changed = asyncio.Event()
         self._rejections: list[trajectory_pb2.Rejection] = []
@@ -116,7 +118,7 @@ class UploadStream:
             account = self.session.accounts.get(index)
             if account is None:
                 continue
-            if self._office.is_worth_sending(self.session, account):
+            if self._credit.is_worth_sending(self.session, account):
                 self._is_credit_due = True
                 self._changed.set()
         if self._desired_holds() != self._sent_holds:
@@ -170,7 +172,7 @@ class UploadStream:
         """Grants what there is and returns what the actor has not heard yet."""
         news: list[trajectory_pb2.Credit] = []
         for account in self.session.accounts.values():
-            granted = self._office.grant(self.session, account)
+            granted = self._credit.grant(self.session, account)
             if granted is None or self._sent_grants.get(account.index) == granted:
                 continue
             self._sent_grants[account.index] = granted

@@ -1,11 +1,11 @@
-"""How actors spend their time, from what they report, for the verdict on what holds the run back."""
+"""How actors spend their time, from what they report, for the estimate of what bounds the run."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from learner.ingest.behaviors import BehaviorTable
-from learner.ingest.session import Session
+from learner.ingest.session import ActorSession
 from learner.ingest.sessions import SessionTable
 from learner.ingest.times import report_seconds
 from learner.observe.bottleneck import ActorShare, ActorsSeen, BottleneckMeter
@@ -44,7 +44,7 @@ def actors_seen(sessions: SessionTable, behaviors: BehaviorTable) -> ActorsSeen:
     return ActorsSeen(tuple(shares), silent)
 
 
-def _share(session: Session, heard_after: float, *, takes_turns: bool) -> ActorShare | None:
+def _share(session: ActorSession, heard_after: float, *, takes_turns: bool) -> ActorShare | None:
     times = session.times
     waits = times.waits
     if waits is None or times.reported_at is None or times.reported_at < heard_after:

@@ -23,7 +23,7 @@ from learner.callbacks.loading import load_callbacks, start_callbacks
 from learner.callbacks.runner import CallbackRunner
 from learner.checkpoints.runfolder import RunFolder
 from learner.common.files import WriteFailed
-from learner.ingest.session import Session
+from learner.ingest.session import ActorSession
 from learner.link.evaluation import EvaluationResult
 from learner.observe.journal import Journal
 from learner.observe.jsonfile import write_json
@@ -66,7 +66,7 @@ class RunRecord:
         resumed: bool,
         seed: int,
         view: Callable[[], RunView],
-        live: Callable[[], Sequence[Session]],
+        live: Callable[[], Sequence[ActorSession]],
         callbacks: Sequence[CallbackRunner] = (),
     ) -> None:
         self._folder = folder
@@ -97,7 +97,7 @@ class RunRecord:
         generation: int,
         seed: int,
         view: Callable[[], RunView],
-        live: Callable[[], Sequence[Session]],
+        live: Callable[[], Sequence[ActorSession]],
     ) -> Self:
         """Makes the record of a start, with the callbacks that its settings name.
 

@@ -16,7 +16,7 @@ from learner.ingest.sessions import SessionTable
 from learner.observe.history import History
 from learner.observe.milestones import Milestones
 from learner.observe.rates import WindowedRate
-from learner.observe.view import ActorNumbers, BehaviorView, LedgerNumbers, LockstepView, RunState, RunView, Verdict
+from learner.observe.view import ActorNumbers, BehaviorView, Bottleneck, LedgerNumbers, LockstepView, RunState, RunView
 from learner.settings.service import ServiceSettings
 
 
@@ -87,7 +87,7 @@ class RunStatus:
     Attributes:
         last_error: the newest error in one line, empty if none.
         history: the curves of the run.
-        verdict: what bounds the run.
+        bottleneck: what bounds the run.
         lockstep: returns how far a run in lock-step is.
     """
 
@@ -106,7 +106,7 @@ class RunStatus:
         self._lessons = lessons or no_lessons()
         self.last_error = ""
         self.history = History()
-        self.verdict = Verdict()
+        self.bottleneck = Bottleneck()
         self.lockstep: Callable[[], LockstepView | None] = lambda: None
         self._behaviors = behaviors
         self._sessions = sessions
@@ -126,7 +126,7 @@ class RunStatus:
 
     def milestone_states(self) -> dict[str, dict[str, float | int | None]]:
         """Returns what a checkpoint keeps of all clocks."""
-        return {name: notes.milestones.state() for name, notes in self._notes.items()}
+        return {name: notes.milestones.state_dict() for name, notes in self._notes.items()}
 
     def load_milestones(self, states: Mapping[str, Mapping[str, object]]) -> None:
         """Goes on from `milestone_states`.
@@ -135,7 +135,7 @@ class RunStatus:
             ValueError: a value is not what was saved.
         """
         for name, state in states.items():
-            self._note(name).milestones.load(state)
+            self._note(name).milestones.load_state_dict(state)
 
     def news_states(self) -> dict[str, dict[str, float | int | None]]:
         """Returns what a checkpoint keeps of what the trainers said last."""
@@ -201,7 +201,7 @@ class RunStatus:
             actors=len(self._sessions.live()),
             last_error=self.last_error,
             behaviors=tuple(self.behavior_view(behavior) for behavior in self._behaviors.all()),
-            verdict=self.verdict,
+            bottleneck=self.bottleneck,
             lessons=self._lessons.view(),
             lockstep=self.lockstep(),
         )

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from learner.ingest.behaviors import Behavior, BehaviorTable
-from learner.ingest.session import Session
+from learner.ingest.session import ActorSession
 from learner.ingest.sessions import SessionTable
 from learner.observe.metrics import BehaviorNumbers, GpuMemory, MetricsSnapshot, Spread
-from learner.observe.view import BehaviorView, RunView, Verdict
+from learner.observe.view import BehaviorView, Bottleneck, RunView
 from learner.publish.store import PolicyStore
 from learner.service.server import LearnerServer
 from learner.trainers.base import Trainer
@@ -29,7 +29,7 @@ class ScrapeSources:
         store: the policies.
         server: streams and rates.
         trainers: by behavior.
-        verdict: returns what bounds the run.
+        bottleneck: returns what bounds the run.
         checkpoint_seconds: the longest time between two run states.
         gpu: returns the memory of the training device; None where that is not a GPU.
     """
@@ -40,7 +40,7 @@ class ScrapeSources:
     store: PolicyStore
     server: LearnerServer
     trainers: Callable[[], Mapping[str, Trainer]]
-    verdict: Callable[[], Verdict]
+    bottleneck: Callable[[], Bottleneck]
     checkpoint_seconds: float
     gpu: Callable[[], GpuMemory] | None
 
@@ -62,7 +62,7 @@ class Scrape:
         view = sources.view()
         live = sources.sessions.live()
         connected = sum(session.is_connected for session in live)
-        verdict = sources.verdict()
+        bottleneck = sources.bottleneck()
         return MetricsSnapshot(
             run_id=view.run_id,
             generation=view.generation,
@@ -75,16 +75,16 @@ class Scrape:
             checkpoint_interval_seconds=sources.checkpoint_seconds if view.lockstep is None else math.inf,
             step_shares=self._step_shares(live),
             policy_lags=_spread([float(each.policy_lag) for each in live if each.policy_lag is not None]),
-            actor_busy_ratio=verdict.actor_busy,
-            actor_wait_ratio=1.0 - verdict.actor_busy if verdict.name != "none" else 0.0,
-            trainer_busy_ratio=verdict.learner_busy,
-            verdict=verdict.name,
+            actor_busy_ratio=bottleneck.actor_busy,
+            actor_wait_ratio=1.0 - bottleneck.actor_busy if bottleneck.name != "none" else 0.0,
+            trainer_busy_ratio=bottleneck.learner_busy,
+            bottleneck=bottleneck.name,
             lessons={lesson.parameter: lesson.number for lesson in view.lessons},
             lockstep=view.lockstep,
             gpu=None if sources.gpu is None else sources.gpu(),
         )
 
-    def _behavior(self, view: BehaviorView, live: Iterable[Session]) -> BehaviorNumbers:
+    def _behavior(self, view: BehaviorView, live: Iterable[ActorSession]) -> BehaviorNumbers:
         behavior = self._sources.behaviors.by_name(view.name)
         if behavior is None:
             return BehaviorNumbers(view.name, view.books)
@@ -110,12 +110,12 @@ class Scrape:
             policy_bytes=0 if policy is None else len(policy.payload),
         )
 
-    def _credit(self, behavior: Behavior, live: Iterable[Session]) -> int:
+    def _credit(self, behavior: Behavior, live: Iterable[ActorSession]) -> int:
         with self._sources.sessions.lock:
             accounts = [session.accounts.get(behavior.index) for session in live]
             return sum(max(0, each.granted_steps - each.produced_steps) for each in accounts if each is not None)
 
-    def _step_shares(self, live: Iterable[Session]) -> Spread | None:
+    def _step_shares(self, live: Iterable[ActorSession]) -> Spread | None:
         rates = [self._sources.server.rates.of(session) for session in live]
         total = sum(rates)
         return _spread([rate * len(rates) / total for rate in rates]) if total > 0 else None

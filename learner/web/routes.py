@@ -120,7 +120,7 @@ def status_document(status: StatusView) -> dict[str, Any]:
         "address": run.address,
         "version": status.version,
         "last_error": run.last_error,
-        "verdict": asdict(status.verdict),
+        "verdict": asdict(status.bottleneck),
         "behaviors": [_behavior(view) for view in run.behaviors],
         "lessons": [asdict(lesson) for lesson in run.lessons],
         "lockstep": None if run.lockstep is None else asdict(run.lockstep),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from learner.observe.view import ActorBooksView, ActorView, BehaviorView, LedgerNumbers, RunState, RunView, Verdict
+from learner.observe.view import ActorBooksView, ActorView, BehaviorView, Bottleneck, LedgerNumbers, RunState, RunView
 from learner.web.hooks import StatusView
 from tests.browser.webdriver import Browser, BrowserError
 from tests.learner.web.site import OPERATOR, Hooks, serving
@@ -25,7 +25,7 @@ class EvilHooks(Hooks):
         run = RunView(EVIL, RunState.TRAINING, 1, 1.0, EVIL, 1, EVIL, behaviors)
         books = ActorBooksView(produced=2, discarded={EVIL: 1}, dropped={EVIL: 1})
         actor = ActorView(EVIL, 0, connected=True, last_seen_seconds=0.1, error=EVIL, books=books)
-        return StatusView(run, Verdict(EVIL, EVIL), (actor,), EVIL)
+        return StatusView(run, Bottleneck(EVIL, EVIL), (actor,), EVIL)
 
 
 def test_no_text_becomes_markup(browser: Browser) -> None:

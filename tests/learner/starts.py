@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from learner.checkpoints.runfolder import RunFolder, open_run_folder
-from learner.checkpoints.store import CheckpointStore, RunState
+from learner.checkpoints.store import CheckpointStore, SavedRunState
 from learner.curriculum.lessons import Lessons
 from learner.observe.metrics import LearnerMetrics
 from learner.observe.stats import StatsReporter
@@ -91,7 +91,7 @@ def opened(results: Path, *, resume: bool = False) -> Iterator[RunFolder]:
         yield folder
 
 
-def saved(results: Path) -> RunState:
+def saved(results: Path) -> SavedRunState:
     """Reads the newest run state."""
     with opened(results, resume=True) as folder:
         state = CheckpointStore(folder).load_run_state()
@@ -99,7 +99,7 @@ def saved(results: Path) -> RunState:
     return state
 
 
-def saved_after_one_update(results: Path) -> RunState:
+def saved_after_one_update(results: Path) -> SavedRunState:
     """Starts a run, trains one update, and reads the run state that it saved."""
     with opened(results) as folder:
         first = Start(folder, 1)

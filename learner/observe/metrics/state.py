@@ -10,7 +10,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from learner.observe.metrics.values import DROP_REASONS, LOSE_EVENTS, OTHER, PREFIX, VERDICTS
+from learner.observe.metrics.values import BOTTLENECKS, DROP_REASONS, LOSE_EVENTS, OTHER, PREFIX
 from learner.observe.view import LedgerNumbers, LockstepView, RunState, empty_books
 
 
@@ -94,7 +94,7 @@ class MetricsSnapshot:
         actor_busy_ratio: mean share of the time that actors did not wait.
         actor_wait_ratio: mean share that they waited.
         trainer_busy_ratio: share of the time in which trainers did something.
-        verdict: learner, actors, network or none: what holds the run back.
+        bottleneck: learner, actors, network or none: what holds the run back.
         gpu: memory of the training device; None without CUDA.
         lessons: number of the lesson of each environment parameter.
         lockstep: how far it is; None unless the run is in lock-step.
@@ -114,7 +114,7 @@ class MetricsSnapshot:
     actor_busy_ratio: float = 0.0
     actor_wait_ratio: float = 0.0
     trainer_busy_ratio: float = 0.0
-    verdict: str = "none"
+    bottleneck: str = "none"
     gpu: GpuMemory | None = None
     lessons: Mapping[str, int] = field(default_factory=dict)
     lockstep: LockstepView | None = None
@@ -319,7 +319,7 @@ STATE: Final[tuple[StateMetric, ...]] = (
         "gauge",
         "What holds the run back: 1 for the present verdict.",
         ("verdict",),
-        lambda now: [((name,), float(name == now.verdict)) for name in VERDICTS],
+        lambda now: [((name,), float(name == now.bottleneck)) for name in BOTTLENECKS],
     ),
 )
 GPU_STATE: Final[tuple[StateMetric, ...]] = (

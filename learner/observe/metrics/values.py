@@ -51,7 +51,7 @@ SAVE_OUTCOMES: Final = ("ok", "failed")
 EVALUATION_OUTCOMES: Final = ("complete", "cut_short")
 SKIP_REASONS: Final = ("not_finite",)
 LOSS_TERMS: Final = ("policy", "value", "entropy")
-VERDICTS: Final = ("learner", "actors", "network", "none")
+BOTTLENECKS: Final = ("learner", "actors", "network", "none")
 HOLD_REASONS: Final[Mapping[HoldReason, str]] = MappingProxyType(
     {reason: reason.name.lower() for reason in HoldReason if reason is not HoldReason.UNSPECIFIED}
 )

@@ -123,11 +123,11 @@ class Lockstep:
             reason=self._reason,
         )
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Returns what a restart needs, as plain values."""
         return {"round": self._round, "checkpoint": self._checkpoint, "reason": self._reason}
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on from `state`; one that is empty is of a run that was not in lock-step.
 
         Raises:

@@ -15,7 +15,7 @@ from learner.checkpoints.choice import LAST, read_behavior
 from learner.checkpoints.documents import BadCheckpoint
 from learner.checkpoints.names import safe_name
 from learner.checkpoints.runfolder import RunFolder
-from learner.checkpoints.store import RunState, read_run_state
+from learner.checkpoints.store import SavedRunState, read_run_state
 from learner.common.saved_values import count
 from learner.settings.options import RunOptions, UnknownBehaviorError
 
@@ -71,7 +71,7 @@ def _newest_step(folder: RunFolder, behavior: str) -> int:
         return 0
 
 
-def _tell_repeated(state: RunState, behavior: str, newest_step: int) -> None:
+def _tell_repeated(state: SavedRunState, behavior: str, newest_step: int) -> None:
     """Says how far a run goes back: ended before it is there again, it leaves an older model."""
     trainer: Mapping[str, Any] = state.trainers[behavior]
     try:
@@ -92,13 +92,13 @@ def _tell_repeated(state: RunState, behavior: str, newest_step: int) -> None:
     )
 
 
-def _round_of(state: RunState) -> str:
+def _round_of(state: SavedRunState) -> str:
     try:
         return f" round {count(state.extra['lockstep'], 'round')}"
     except (KeyError, TypeError, ValueError):
         return ""
 
 
-def _from_round(state: RunState) -> str:
+def _from_round(state: SavedRunState) -> str:
     found = _round_of(state)
     return f", which goes on from{found}" if found else ""

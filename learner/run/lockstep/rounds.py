@@ -12,7 +12,7 @@ from learner.common.exits import ExitCode, UserError
 from learner.ingest.behaviors import Behavior
 from learner.ingest.queue import QueuedChunk
 from learner.ingest.round_queue import RoundQueue
-from learner.ingest.session import Session
+from learner.ingest.session import ActorSession
 
 ROW_COPIES = 2
 """Each step may end a segment, which then holds the observation after it, too."""
@@ -37,7 +37,7 @@ class Player:
     teams: Mapping[int, tuple[int, ...]]
 
     @classmethod
-    def of(cls, session: Session) -> Player:
+    def of(cls, session: ActorSession) -> Player:
         """Reads a session; under the table's lock."""
         return cls(
             session_id=session.session_id,

@@ -14,7 +14,7 @@ import torch
 
 from learner.checkpoints.documents import CheckpointFailed
 from learner.checkpoints.runfolder import RunFolder, open_run_folder
-from learner.checkpoints.store import CheckpointStore, RunState
+from learner.checkpoints.store import CheckpointStore, SavedRunState
 from learner.common.exits import ExitCode, UserError
 
 
@@ -25,10 +25,12 @@ def folder(tmp_path: Path) -> Iterator[RunFolder]:
         yield opened
 
 
-def run_state(number: int, floats: int = 10) -> RunState:
+def run_state(number: int, floats: int = 10) -> SavedRunState:
     """Makes a state that can be told from others by its number."""
     trainers = {"Walker": {"version": number, "weights": torch.full((floats,), float(number))}}
-    return RunState(number, {"received": {"Walker": 5}}, {"sessions": []}, {"behaviors": []}, trainers, {"step": 1})
+    return SavedRunState(
+        number, {"received": {"Walker": 5}}, {"sessions": []}, {"behaviors": []}, trainers, {"step": 1}
+    )
 
 
 def save(store: CheckpointStore, step: int, *, keep: int = 0, model: bool = True, name: str = "Walker") -> Path:
@@ -104,7 +106,7 @@ def test_an_incomplete_state_is_refused(folder: RunFolder) -> None:
     """Each part must be there and be a map."""
     store = CheckpointStore(folder)
     state = run_state(1)
-    store.save_run_state(RunState(1, state.ledger, [], {}, {}))  # type: ignore[arg-type]
+    store.save_run_state(SavedRunState(1, state.ledger, [], {}, {}))  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"is incomplete \(no sessions\)"):
         store.load_run_state()
 

@@ -182,12 +182,12 @@ def test_a_restart_goes_on_in_the_same_lesson() -> None:
     before = lessons_of(**written)
     play(before, 20.0, 20.0, 12.0)
     after = lessons_of(**written)
-    after.load(before.state())
-    assert after.state() == before.state()
+    after.load_state_dict(before.state_dict())
+    assert after.state_dict() == before.state_dict()
     assert (after.numbers()["mass"], after.revision, after.since_revision) == (1, 2, 2)
     play(after, 12.0)
     play(before, 12.0)
-    assert after.state() == before.state()
+    assert after.state_dict() == before.state_dict()
 
 
 def test_another_run_file_is_another_revision() -> None:
@@ -196,7 +196,7 @@ def test_another_run_file_is_another_revision() -> None:
     play(before, 20.0)
     play(before, 20.0)
     after = lessons_of(mass=curriculum(1, 7, threshold=10), wind=3)
-    after.load(before.state())
+    after.load_state_dict(before.state_dict())
     assert dict(after.numbers()) == {"mass": 1, "wind": 0}
     assert after.revision == after.since_revision == before.revision + 1
 
@@ -215,4 +215,4 @@ def test_the_status_file_may_be_ahead() -> None:
 def test_a_state_that_is_none_is_told(state: dict[str, object]) -> None:
     """It raises what a damaged run state raises, and nothing else."""
     with pytest.raises((AttributeError, KeyError, TypeError, ValueError)):
-        lessons_of(mass=3).load(state)
+        lessons_of(mass=3).load_state_dict(state)

@@ -62,7 +62,7 @@ class Stage:
             session.is_connected = True
         self.trainer: PPOTrainer = start.trainer()
         self.store = PolicyStore()
-        self.desk = Desk()
+        self.dispatcher = Desk()
         self.results: list[EvaluationResult] = []
         self.saved: list[int] = []
         best = BestKeeper(
@@ -84,7 +84,7 @@ class Stage:
             on_result=self.results.append,
             clock=lambda: self.now,
         )
-        self.evaluator.attach(self.desk)
+        self.evaluator.attach(self.dispatcher)
         self.turn()
 
     @staticmethod
@@ -119,16 +119,16 @@ def test_it_begins_when_a_multiple_of_the_interval_is_passed(tmp_path: Path) -> 
     """Not before; one actor plays, the other trains on; the result is of the version and step of the beginning."""
     with staged(tmp_path) as stage:
         stage.turn(1)
-        assert (stage.trainer.get_step < 450, stage.desk.orders) == (True, [])
+        assert (stage.trainer.get_step < 450, stage.dispatcher.orders) == (True, [])
         stage.turn(1)
-        (order,) = stage.desk.orders
+        (order,) = stage.dispatcher.orders
         assert (order.session_id, order.episodes) == (stage.sessions[0].session_id, 4)
         assert order.versions == {NAME: (1, 2)}
         step = stage.trainer.get_step
         stage.turn(1)
         stage.play(order, 7.0)
         stage.turn()
-        assert stage.desk.released == [order.session_id]
+        assert stage.dispatcher.released == [order.session_id]
         (result,) = stage.results
         assert (result.step, result.version, result.episodes, result.returns.mean) == (step, 2, 4, 7.0)
         assert result.is_complete
@@ -141,7 +141,7 @@ def test_several_actors_share_it(tmp_path: Path) -> None:
     """Equal shares; it is over when both have played theirs."""
     with staged(tmp_path, actors=2) as stage:
         stage.turn(2)
-        first, second = stage.desk.orders
+        first, second = stage.dispatcher.orders
         assert (first.episodes, second.episodes) == (2, 2)
         stage.play(first, 1.0, 4)  # more than its share: fast
         stage.turn()
@@ -155,16 +155,16 @@ def test_the_share_of_a_lost_actor_is_played_by_another(tmp_path: Path) -> None:
     """The evaluation is complete all the same, and nobody who has gone is let go."""
     with staged(tmp_path) as stage:
         stage.turn(2)
-        (order,) = stage.desk.orders
+        (order,) = stage.dispatcher.orders
         stage.play(order, 1.0, 1)
         stage.start.parts.sessions.close(stage.sessions[0], ())
         stage.turn()
-        again = stage.desk.orders[1]
+        again = stage.dispatcher.orders[1]
         assert (again.session_id, again.episodes) == (stage.sessions[1].session_id, 3)
         stage.play(again, 5.0)
         stage.turn()
         assert [result.episodes for result in stage.results] == [4]
-        assert stage.desk.released == [again.session_id]
+        assert stage.dispatcher.released == [again.session_id]
 
 
 def test_without_an_actor_it_stays_due(tmp_path: Path) -> None:
@@ -173,27 +173,27 @@ def test_without_an_actor_it_stays_due(tmp_path: Path) -> None:
         for session in stage.sessions:
             session.is_connected = False
         stage.turn(2)
-        assert not stage.desk.orders
+        assert not stage.dispatcher.orders
         stage.sessions[1].is_connected = True
         stage.turn()
-        assert [order.session_id for order in stage.desk.orders] == [stage.sessions[1].session_id]
+        assert [order.session_id for order in stage.dispatcher.orders] == [stage.sessions[1].session_id]
 
 
 def test_the_end_of_training_cuts_it_short(tmp_path: Path) -> None:
     """What was played is reported as incomplete, becomes no best checkpoint, and the actor is let go."""
     with staged(tmp_path) as stage:
         stage.turn(2)
-        (order,) = stage.desk.orders
+        (order,) = stage.dispatcher.orders
         stage.play(order, 9.0, 1)
         stage.evaluator.after_turn({})
-        assert (stage.results, stage.saved, stage.desk.released) == ([], [], [order.session_id])
+        assert (stage.results, stage.saved, stage.dispatcher.released) == ([], [], [order.session_id])
 
 
 def test_actors_that_never_answer_are_let_go(tmp_path: Path) -> None:
     """After ten minutes without an episode it is given up, in words; what was played is reported as incomplete."""
     with staged(tmp_path) as stage:
         stage.turn(2)
-        (order,) = stage.desk.orders
+        (order,) = stage.dispatcher.orders
         stage.now = 500.0
         stage.play(order, 2.0, 1)
         stage.now = 1000.0
@@ -203,7 +203,7 @@ def test_actors_that_never_answer_are_let_go(tmp_path: Path) -> None:
         with capture_logs() as logs:
             stage.turn()
         assert [(result.episodes, result.is_complete) for result in stage.results] == [(1, False)]
-        assert (stage.saved, stage.desk.released) == ([], [order.session_id])
+        assert (stage.saved, stage.dispatcher.released) == ([], [order.session_id])
         (told,) = [line for line in logs if line["event"] == "evaluation_given_up"]
         assert (told["log_level"], told["seconds"], told["episodes"]) == ("warning", 1100, "1/4")
         assert "rollcast.evaluation.max_silent_seconds" in told["action"]
@@ -215,17 +215,17 @@ def test_the_silence_is_a_setting_and_training_has_most_of_the_time(tmp_path: Pa
         stage.turn(2)
         stage.now = 20.0
         stage.turn()
-        assert stage.desk.released == [stage.sessions[0].session_id]
+        assert stage.dispatcher.released == [stage.sessions[0].session_id]
         stage.now = 199.0
         stage.turn(2)
-        assert len(stage.desk.orders) == 1
+        assert len(stage.dispatcher.orders) == 1
         stage.now = 200.0
         stage.turn()
-        assert len(stage.desk.orders) == 2
+        assert len(stage.dispatcher.orders) == 2
 
 
 def test_one_that_takes_long_is_told_of(tmp_path: Path) -> None:
-    """After a minute, two, four and so on; a warning, and a verdict for operators, while no actor is left to train."""
+    """After a minute, two, four and so on; a warning, and a bottleneck for operators, while no actor is left to train."""
     with staged(tmp_path) as stage:
         stage.turn(2)
         with capture_logs() as logs:
@@ -233,7 +233,7 @@ def test_one_that_takes_long_is_told_of(tmp_path: Path) -> None:
                 stage.turn()
             assert not stage.evaluator.obstacle
             stage.sessions[1].is_connected = False
-            stage.play(stage.desk.orders[0], 1.0, 3)
+            stage.play(stage.dispatcher.orders[0], 1.0, 3)
             stage.now = 240.0
             stage.turn()
         told = [line for line in logs if line["event"] == "evaluation_goes_on"]
@@ -244,7 +244,7 @@ def test_one_that_takes_long_is_told_of(tmp_path: Path) -> None:
         ]
         assert (told[-1]["episodes"], told[-1]["silent_seconds"], told[-1]["training_actors"]) == ("3/4", 120, 0)
         assert stage.evaluator.obstacle.startswith("nobody trains while every actor plays an evaluation (3/4 episodes")
-        stage.play(stage.desk.orders[0], 1.0, 1)
+        stage.play(stage.dispatcher.orders[0], 1.0, 1)
         stage.turn()
         assert not stage.evaluator.obstacle
 
@@ -253,7 +253,7 @@ def test_the_measured_version_stays_available_until_the_end(tmp_path: Path) -> N
     """However many versions are published meanwhile."""
     with staged(tmp_path) as stage:
         stage.turn(2)
-        (order,) = stage.desk.orders
+        (order,) = stage.dispatcher.orders
         for version in range(3, 13):
             stage.store.publish(make_policy(version))
         assert stage.store.get(NAME, 1, 2).description.version == 2
@@ -299,13 +299,13 @@ def test_the_kept_policy_is_the_measured_one(tmp_path: Path, monkeypatch: pytest
         )
         settings = EvaluationSettings(interval_steps=40, episodes=1)
         evaluator = Evaluator(settings, sessions, store, best, metrics=LearnerMetrics(), on_result=lambda _: None)
-        desk, actor = Desk(), SyntheticActor(bench)
-        evaluator.attach(desk)
+        dispatcher, actor = Desk(), SyntheticActor(bench)
+        evaluator.attach(dispatcher)
         evaluator.after_turn({name: trainer})
         feed(bench, actor, trainer, 3)
         assert trainer.version == 30 > bench.published.progress[-1].version
         evaluator.after_turn({name: trainer})
-        (order,) = desk.orders
+        (order,) = dispatcher.orders
         measured = bench.published.state
         feed(bench, actor, trainer)
         evaluator.add(name, 0, order.assignment_id, Played(1.0, 10))

@@ -6,7 +6,7 @@ from typing import Any
 
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.ledger import Ledger
-from learner.ingest.session import ActorCounters, Session
+from learner.ingest.session import ActorCounters, ActorSession
 from learner.ingest.sessions import Opened, Opening, Resumption, SessionTable
 from learner.settings.options import RunOptions
 from tests.learner.service.samples import NAME, make_chunk, make_options, make_policy, make_spec
@@ -27,7 +27,7 @@ class Parts:
         """Opens a session."""
         return self.sessions.open(Opening(name, instance or f"instance of {name}", resume))
 
-    def declared(self, session: Session, name: str = NAME, **declaration: Any) -> Behavior:
+    def declared(self, session: ActorSession, name: str = NAME, **declaration: Any) -> Behavior:
         """Declares a behavior in a session."""
         team, agents = declaration.get("team", 0), declaration.get("agents", 1)
         behavior = self.behaviors.declare(make_spec(name), team, agents)

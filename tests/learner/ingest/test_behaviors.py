@@ -93,7 +93,7 @@ def test_a_restored_behavior_must_fit_the_present_chunks() -> None:
     before = table()
     before.declare(make_spec(size=20_000), 0, 1)
     after = table(make_options(max_chunk_bytes=64 * 1024, target_chunk_bytes=64 * 1024))
-    after.load(before.state())
+    after.load_state_dict(before.state_dict())
     with pytest.raises(StepTooLarge):
         after.declare(make_spec(size=20_000), 0, 1)
 
@@ -133,7 +133,7 @@ def test_a_run_goes_on_with_its_behaviors() -> None:
         before.declare(make_spec(name), 0, 1)
     before.stop_training(before.all()[0])
     after = table(options)
-    after.load(before.state())
+    after.load_state_dict(before.state_dict())
     assert [(b.index, b.name, b.training) for b in after.take_new()] == [(0, "Walker", True), (1, NAME, True)]
     assert after.restored == 2
     with pytest.raises(SpecMismatch):
@@ -145,7 +145,7 @@ def test_a_run_file_that_lost_a_behavior_does_not_load() -> None:
     before = table(open_default())
     before.declare(make_spec("Walker"), 0, 1)
     with pytest.raises(UserError, match="Walker"):
-        table().load(before.state())
+        table().load_state_dict(before.state_dict())
 
 
 def test_the_end_of_training_drops_what_waits() -> None:

@@ -11,8 +11,8 @@ from rollcast.errors import CreditExceeded
 from rollcast.trajectories import encode_chunk
 
 from learner.ingest.credit import step_allowance
-from learner.ingest.grants import GrantOffice
-from learner.ingest.intake import Intake
+from learner.ingest.grants import CreditAllocator
+from learner.ingest.intake import ChunkIntake
 from learner.ingest.queue import Pace
 from learner.ingest.session import Account, ActorCounters
 from learner.ingest.sessions import Resumption, restore, snapshot
@@ -30,14 +30,14 @@ class Start:
         if state is not None:
             restore(state, self.parts.behaviors, self.parts.sessions, self.parts.ledger)
         self.generation = generation
-        self.intake = Intake(
+        self.intake = ChunkIntake(
             self.parts.behaviors,
             self.parts.sessions,
             self.parts.ledger,
             newest_version=lambda _: 0,
             metrics=LearnerMetrics().intake,
         )
-        self.office = GrantOffice(self.parts.behaviors)
+        self.allocator = CreditAllocator(self.parts.behaviors)
 
 
 class Pair:
@@ -113,11 +113,11 @@ class Pair:
 
     def on_grant(self, _number: int) -> None:
         """Grants; the message is lost."""
-        self.start.office.grant(self.session, self.account)
+        self.start.allocator.grant(self.session, self.account)
 
     def on_ack(self, _number: int) -> None:
         """Acks what was settled, with credit."""
-        granted = self.start.office.grant(self.session, self.account)
+        granted = self.start.allocator.grant(self.session, self.account)
         assert granted is not None
         self.credit = max(self.credit, granted.steps_through)
         self.acked += sum(rows for sequence, rows in self.unacked if sequence <= self.session.acked_through)

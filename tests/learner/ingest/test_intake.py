@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from rollcast.errors import MalformedChunk, SequenceGap
 from rollcast.trajectories import Chunk, encode_chunk
 
-from learner.ingest.intake import Intake
-from learner.ingest.session import Session
+from learner.ingest.intake import ChunkIntake
+from learner.ingest.session import ActorSession
 from learner.ingest.validate import Rejected
 from learner.observe.metrics import LearnerMetrics
 from tests.learner.ingest.parts import NAME, Parts, make_chunk
@@ -21,10 +21,10 @@ class Line:
 
     def __init__(self, newest_version: int | None = 0) -> None:
         self.parts = Parts()
-        self.session: Session = self.parts.open().session
+        self.session: ActorSession = self.parts.open().session
         self.behavior = self.parts.declared(self.session)
         self.session.accounts[0].granted_steps = 1000
-        self.intake = Intake(
+        self.intake = ChunkIntake(
             self.parts.behaviors,
             self.parts.sessions,
             self.parts.ledger,

@@ -23,7 +23,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.ledger = Ledger()
-        self.checkpoint = self.ledger.state()
+        self.checkpoint = self.ledger.state_dict()
         self.received = 0
         self.received_then = 0
 
@@ -86,7 +86,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule()
     def save(self) -> None:
         """A checkpoint is written."""
-        self.checkpoint, self.received_then = self.ledger.state(), self.received
+        self.checkpoint, self.received_then = self.ledger.state_dict(), self.received
 
     @rule()
     def restart(self) -> None:
@@ -122,7 +122,7 @@ def test_queued_steps_of_the_old_process_are_lost_by_the_restart() -> None:
     ledger = Ledger()
     ledger.enqueue(NAME, 10)
     ledger.trained(NAME, 4)
-    again = Ledger.from_state(ledger.state())
+    again = Ledger.from_state(ledger.state_dict())
     books = again.books(NAME)
     assert (books.received, books.trained, books.queued, books.lost) == (10, 4, 0, {"restart": 6})
 
@@ -131,7 +131,7 @@ def test_a_checkpoint_whose_books_do_not_balance_is_refused() -> None:
     """Damaged books are an error that names the behavior, not a wrong number later on."""
     ledger = Ledger()
     ledger.enqueue(NAME, 10)
-    state = ledger.state()
+    state = ledger.state_dict()
     state[NAME]["received"] = 11
     with pytest.raises(LedgerError, match=NAME):
         Ledger.from_state(state)
@@ -160,7 +160,7 @@ def test_a_snapshot_is_one_moment() -> None:
     writer.start()
     try:
         for _ in range(300):
-            state = ledger.state()
+            state = ledger.state_dict()
             assert state.get("a", {}).get("received") == state.get("b", {}).get("received")
     finally:
         stop.set()

@@ -23,10 +23,10 @@ def test_places_outlive_a_restart_and_are_bounded() -> None:
     for number in range(MAX_NAMES + 1):
         places.find(f"a{number}", range(number))
     again = Places()
-    again.load(places.state())
+    again.load_state_dict(places.state_dict())
     assert again.find("a7", set()) == 7
     assert again.find("a0", set()) == 0
-    assert len(again.state()) == MAX_NAMES
+    assert len(again.state_dict()) == MAX_NAMES
 
 
 def test_in_lockstep_there_are_as_many_places_as_actors() -> None:

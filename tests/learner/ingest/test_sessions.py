@@ -7,7 +7,7 @@ from rollcast.errors import BadRequest, SessionExpired, SessionFenced, TooManySe
 
 from learner.ingest.credit import step_allowance
 from learner.ingest.ended import MAX_RECORDS
-from learner.ingest.grants import GrantOffice
+from learner.ingest.grants import CreditAllocator
 from learner.ingest.sessions import MIN_RETURN_SECONDS, Opening, Resumption, restore, snapshot
 from tests.learner.ingest.parts import NAME, Parts, make_options, report
 
@@ -203,7 +203,7 @@ def test_a_restored_account_goes_by_the_present_run_file() -> None:
     account = resumed.session.accounts[0]
     assert account.step_share.allowance == step_allowance(4, 1000)
     assert account.byte_share.allowance == 2**20
-    granted = GrantOffice(again.behaviors).grant(resumed.session, account)
+    granted = CreditAllocator(again.behaviors).grant(resumed.session, account)
     assert granted is not None
     assert granted.steps_through >= 40 + 4 * 1000
 
@@ -224,7 +224,7 @@ def test_records_of_ended_sessions_are_bounded() -> None:
         parts.declared(parts.open(f"a{number}").session)
         parts.now += 1
         parts.sessions.expire()
-    assert len(parts.sessions.state()["ended"]["records"]) == MAX_RECORDS
+    assert len(parts.sessions.state_dict()["ended"]["records"]) == MAX_RECORDS
 
 
 def test_agents_are_counted_over_teams_and_actors() -> None:

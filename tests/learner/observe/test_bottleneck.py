@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from learner.observe.bottleneck import ActorShare, ActorsSeen, BottleneckMeter, judge
-from learner.observe.view import RunState, Verdict
+from learner.observe.view import Bottleneck, RunState
 
 TRAINING = RunState.TRAINING
 
@@ -43,16 +43,16 @@ def seen(*shares: ActorShare, silent: int = 0) -> ActorsSeen:
 )
 def test_the_largest_share_wins(learner_busy: float, waits: list[float], turns: bool, expected: str) -> None:
     """Trainer, actors and what neither explains, in both modes and with actors of several kinds."""
-    verdict = judge(learner_busy, seen(*(waiting(share, takes_turns=turns) for share in waits)))
-    assert verdict.name == expected
-    assert verdict.actor_busy == pytest.approx(1 - sum(waits) / len(waits))
-    assert 0.0 <= verdict.network_share <= 1.0
+    bottleneck = judge(learner_busy, seen(*(waiting(share, takes_turns=turns) for share in waits)))
+    assert bottleneck.name == expected
+    assert bottleneck.actor_busy == pytest.approx(1 - sum(waits) / len(waits))
+    assert 0.0 <= bottleneck.network_share <= 1.0
 
 
 def test_each_actor_counts_by_its_own_mode() -> None:
     """Where behaviors of both kinds are trained, an idle hour of each actor is judged by its own kind."""
-    verdict = judge(0.4, seen(waiting(0.6, takes_turns=True), waiting(0.6)))
-    assert verdict.network_share == pytest.approx((0.2 + 0.6) / 2)
+    bottleneck = judge(0.4, seen(waiting(0.6, takes_turns=True), waiting(0.6)))
+    assert bottleneck.network_share == pytest.approx((0.2 + 0.6) / 2)
 
 
 def test_the_sentence_holds_the_figures() -> None:
@@ -94,17 +94,17 @@ class Rig:
     def _restart(self) -> None:
         self.restarts += 1
 
-    def run(self, seconds: float, busy: float, state: RunState = TRAINING) -> Verdict:
+    def run(self, seconds: float, busy: float, state: RunState = TRAINING) -> Bottleneck:
         """Lets time pass, of which the trainer works a share; looks twenty times a second."""
         for _ in range(round(seconds * 20)):
             self.now += 0.05
             self.busy_seconds += 0.05 * busy
             self.meter.update(state, self.busy_seconds)
-        return self.meter.verdict
+        return self.meter.bottleneck
 
 
 def test_the_trainers_share_is_of_the_last_seconds() -> None:
-    """After a moment there is a verdict, and it follows what changes within the window."""
+    """After a moment there is a bottleneck, and it follows what changes within the window."""
     rig = Rig()
     assert rig.run(2, 0.9).name == "none"
     first = rig.run(3, 0.9)
@@ -117,12 +117,12 @@ def test_the_trainers_share_is_of_the_last_seconds() -> None:
 
 @pytest.mark.parametrize("state", [state for state in RunState if state is not TRAINING])
 def test_what_is_not_training_has_no_bottleneck(state: RunState) -> None:
-    """A pause (and every other state) ends a verdict, says so, and does not count in the next one."""
+    """A pause (and every other state) ends a bottleneck, says so, and does not count in the next one."""
     rig = Rig()
     rig.run(5, 0.9)
     idle = rig.run(60, 0.0, state)
     assert idle.name == "none"
-    assert idle.text not in {"", Verdict().text}
+    assert idle.text not in {"", Bottleneck().text}
     before = rig.restarts
     after = rig.run(4, 0.9)
     assert (after.name, rig.restarts) == ("learner", before + 1)

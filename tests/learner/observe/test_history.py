@@ -95,7 +95,7 @@ def test_a_restart_goes_on_with_the_curves() -> None:
     """What a checkpoint kept is there again, detail and gaps too, and time goes on where it ended."""
     before, after = filled(30, max_points=20), History(max_points=20)
     before.add("A", 30.0, {"loss": 1.0})
-    after.load(before.state())
+    after.load_state_dict(before.state_dict())
     kept = before.view("A")
     assert after.view("A") == kept
     assert kept is not None
@@ -128,14 +128,16 @@ def test_curves_that_were_not_saved_here_are_refused(curves: object) -> None:
     """A damaged checkpoint is told, and the history stays as it was."""
     history = filled(3)
     with pytest.raises((AttributeError, KeyError, TypeError, ValueError)):
-        history.load({"A": curves})
+        history.load_state_dict({"A": curves})
     assert history.view("A") == filled(3).view("A")
 
 
 def test_a_column_that_an_earlier_version_did_not_have_is_a_gap() -> None:
     """Curves of an older checkpoint can be read."""
     history = History()
-    history.load({"A": {"interval": 1, "columns": {"t": [0.0, 1.0], "mean_return": [5.0, 6.0], "strange": [1.0, 2.0]}}})
+    history.load_state_dict(
+        {"A": {"interval": 1, "columns": {"t": [0.0, 1.0], "mean_return": [5.0, 6.0], "strange": [1.0, 2.0]}}}
+    )
     view = history.view("A")
     assert view is not None
     assert view.columns["mean_return"] == [5.0, 6.0]

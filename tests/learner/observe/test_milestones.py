@@ -43,7 +43,7 @@ def test_only_active_time_is_active() -> None:
         milestones.note_activity(is_idle=is_idle)
     assert (milestones.wall_seconds, milestones.active_seconds) == (65, 5)
     later = Milestones(clock)
-    later.load(milestones.state())
+    later.load_state_dict(milestones.state_dict())
     later.note_activity(is_idle=False)
     clock.now += 7
     later.note_steps(41)
@@ -52,7 +52,7 @@ def test_only_active_time_is_active() -> None:
     later.note_activity(is_idle=False)
     assert (later.wall_seconds, later.active_seconds) == (69, 9)
     older = Milestones(clock)
-    older.load({"wall_seconds": 12.0, "env_steps_taken": 5})
+    older.load_state_dict({"wall_seconds": 12.0, "env_steps_taken": 5})
     assert older.active_seconds == 12.0, "a state of an earlier version has no other number"
 
 
@@ -75,10 +75,10 @@ def test_a_resumed_run_goes_on_where_it_was() -> None:
     earlier.note_steps(10)
     clock.now += 20
     earlier.note_steps(5000)
-    state = earlier.state()
+    state = earlier.state_dict()
     clock.now += 3600
     later = Milestones(clock)
-    later.load(state)
+    later.load_state_dict(state)
     later.note_steps(5000)
     clock.now += 60
     assert later.wall_seconds == 20
@@ -87,9 +87,9 @@ def test_a_resumed_run_goes_on_where_it_was() -> None:
     assert later.note_target()
     assert (later.wall_seconds, later.seconds_to_target, later.env_steps_to_target) == (27, 27, 5001)
     again = Milestones(clock)
-    again.load(later.state())
+    again.load_state_dict(later.state_dict())
     assert not again.note_target()
-    assert again.state() == later.state()
+    assert again.state_dict() == later.state_dict()
 
 
 @pytest.mark.parametrize(
@@ -105,4 +105,4 @@ def test_a_resumed_run_goes_on_where_it_was() -> None:
 def test_a_state_that_makes_no_sense_is_refused(state: dict[str, object]) -> None:
     """A value that was never written is named in the error."""
     with pytest.raises(ValueError, match=next(iter(state))):
-        Milestones(Clock()).load(state)
+        Milestones(Clock()).load_state_dict(state)

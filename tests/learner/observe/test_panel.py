@@ -6,7 +6,7 @@ from dataclasses import replace
 from rich.console import Console
 
 from learner.observe.panel import BARS, MAX_PANEL_CHARS, PanelPicture
-from learner.observe.view import BehaviorView, LessonView, RunState, RunView, Verdict
+from learner.observe.view import BehaviorView, Bottleneck, LessonView, RunState, RunView
 from tests.learner.observe.views import behavior, run_view
 
 
@@ -47,7 +47,7 @@ def test_the_panel_shows_the_run_and_each_behavior() -> None:
 
 def test_without_a_verdict_the_panel_says_why() -> None:
     """While nothing can be said the reason takes the place of the figures; before the first behavior there is neither."""
-    silent = replace(run_view(behavior()), verdict=Verdict(text="the run is paused"))
+    silent = replace(run_view(behavior()), bottleneck=Bottleneck(text="the run is paused"))
     assert "bottleneck  the run is paused" in draw(silent)
     assert "bottleneck" not in draw(run_view())
 

@@ -1,6 +1,6 @@
 """Made-up views for the tests of the display."""
 
-from learner.observe.view import BehaviorView, LedgerNumbers, RunState, RunView, Verdict
+from learner.observe.view import BehaviorView, Bottleneck, LedgerNumbers, RunState, RunView
 
 
 def behavior(
@@ -45,5 +45,7 @@ def run_view(*behaviors: BehaviorView, state: RunState = RunState.TRAINING, last
         actors=2,
         last_error=last_error,
         behaviors=behaviors,
-        verdict=Verdict("learner", "learner-bound: so it is", learner_busy=0.97, actor_busy=0.12, network_share=0.03),
+        bottleneck=Bottleneck(
+            "learner", "learner-bound: so it is", learner_busy=0.97, actor_busy=0.12, network_share=0.03
+        ),
     )

@@ -255,7 +255,7 @@ def test_lessons_are_saved_when_they_begin(tmp_path: Path) -> None:
         second = Start(folder, 2, lessons=again)
         second.keeper.restore(state)
         second.keeper.restore_lessons()
-        assert again.state() == lessons.state()
+        assert again.state_dict() == lessons.state_dict()
         assert second.run_status.run_view(ViewState.TRAINING, "").lessons[0].number == 1
         second.store.status.set_lesson("mass", 2)
         second.keeper.restore_lessons()

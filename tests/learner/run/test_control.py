@@ -64,7 +64,7 @@ class Desk:
 
 
 @contextmanager
-def desk(results: Path, *, joined: bool = True) -> Iterator[Desk]:
+def dispatcher(results: Path, *, joined: bool = True) -> Iterator[Desk]:
     """A control whose run has an actor, or none."""
     with opened(results) as folder:
         start = Start(folder, 1)
@@ -79,7 +79,7 @@ def desk(results: Path, *, joined: bool = True) -> Iterator[Desk]:
 
 def test_pause_and_resume_are_answered_when_done(tmp_path: Path) -> None:
     """After the answer the trainers stand, or go; twice is harmless."""
-    with desk(tmp_path) as made:
+    with dispatcher(tmp_path) as made:
         for _ in range(2):
             made.control.pause()
             assert made.loop.is_paused
@@ -91,7 +91,7 @@ def test_pause_and_resume_are_answered_when_done(tmp_path: Path) -> None:
 
 def test_a_checkpoint_is_saved_by_the_trainers_thread(tmp_path: Path) -> None:
     """So that weights and books are of one moment; a paused run is saved as well."""
-    with desk(tmp_path) as made:
+    with dispatcher(tmp_path) as made:
         assert made.control.save_checkpoint(SECONDS) == "/state"
         assert made.saver is made.thread
         made.control.pause()
@@ -100,7 +100,7 @@ def test_a_checkpoint_is_saved_by_the_trainers_thread(tmp_path: Path) -> None:
 
 def test_a_checkpoint_that_fails_has_a_reason(tmp_path: Path) -> None:
     """What the disk said reaches the operator, and the trainers go on."""
-    with desk(tmp_path) as made:
+    with dispatcher(tmp_path) as made:
         made.error = SavingFailed("no space left")
         with pytest.raises(CheckpointFailed, match="no space left"):
             made.control.save_checkpoint(SECONDS)
@@ -110,7 +110,7 @@ def test_a_checkpoint_that_fails_has_a_reason(tmp_path: Path) -> None:
 
 def test_a_busy_trainer_is_waited_for_no_longer_than_asked(tmp_path: Path) -> None:
     """An update that takes too long is told as that."""
-    with desk(tmp_path) as made:
+    with dispatcher(tmp_path) as made:
         busy = threading.Event()
         held = made.loop.submit(lambda: busy.wait(SECONDS))
         with pytest.raises(TimeoutError):
@@ -121,7 +121,7 @@ def test_a_busy_trainer_is_waited_for_no_longer_than_asked(tmp_path: Path) -> No
 
 def test_who_asks_at_once_shares_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many ask while an update runs, one checkpoint is saved; who asks during that one gets the next."""
-    with desk(tmp_path) as made, ThreadPoolExecutor(16) as callers:
+    with dispatcher(tmp_path) as made, ThreadPoolExecutor(16) as callers:
         next_save, joined = made.control._next_save, Semaphore(0)
 
         def join() -> Future[Path]:
@@ -150,9 +150,9 @@ def test_who_asks_at_once_shares_a_checkpoint(tmp_path: Path, monkeypatch: pytes
 
 def test_nothing_to_save(tmp_path: Path) -> None:
     """Before the first actor, and while the run ends, there is nothing to save."""
-    with desk(tmp_path / "empty", joined=False) as made, pytest.raises(NothingToSave, match="start an actor"):
+    with dispatcher(tmp_path / "empty", joined=False) as made, pytest.raises(NothingToSave, match="start an actor"):
         made.control.save_checkpoint(SECONDS)
-    with desk(tmp_path / "ending") as made:
+    with dispatcher(tmp_path / "ending") as made:
         made.loop.stop()
         made.thread.join(SECONDS)
         with pytest.raises(NothingToSave, match="the run ends"):
@@ -164,6 +164,6 @@ def test_nothing_to_save(tmp_path: Path) -> None:
 @pytest.mark.parametrize("final", [True, False])
 def test_drain_asks_for_the_end(tmp_path: Path, final: bool) -> None:
     """It answers at once; the end itself is the learner's."""
-    with desk(tmp_path, joined=False) as made:
+    with dispatcher(tmp_path, joined=False) as made:
         made.control.drain(final=final)
         assert made.stops == [("operator", final)]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from learner.checkpoints.store import RunState
+from learner.checkpoints.store import SavedRunState
 from learner.common.exits import ExitCode, UserError
 from learner.curriculum.lessons import Lessons
 from tests.learner.curriculum.curricula import curriculum, parameters
@@ -24,7 +24,7 @@ def three_lessons() -> Lessons:
     return Lessons(parameters(mass=curriculum(1, 2, 3, behavior=NAME, threshold=5)), seed=0)
 
 
-def broken_states(state: RunState) -> dict[str, RunState]:
+def broken_states(state: SavedRunState) -> dict[str, SavedRunState]:
     """Returns states that are readable files, and make no sense."""
     row = state.behaviors_table["behaviors"][0]
     books = state.ledger[NAME]
@@ -86,7 +86,7 @@ def numbers_of(part: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple
 ANY_NUMBER = frozenset({"log_prob_error_max", "mean_lag", "mean_return", "smoothed"})
 
 
-def refused(start: Start, state: RunState) -> str:
+def refused(start: Start, state: SavedRunState) -> str:
     """Returns how a start refuses a state; empty if it goes on from it."""
     try:
         start.keeper.restore(state)
@@ -120,7 +120,7 @@ def test_numbers_that_cannot_be_are_refused(tmp_path: Path) -> None:
                 for key in path[:-1]:
                     part = part[key]
                 part[path[-1]] = value
-                broken = RunState(
+                broken = SavedRunState(
                     1, other["ledger"], other["sessions"], state.behaviors_table, state.trainers, other["extra"]
                 )
                 told[(*path, value)] = refused(Start(folder, 2, lessons=three_lessons()), broken)
@@ -132,7 +132,7 @@ def test_numbers_that_cannot_be_are_refused(tmp_path: Path) -> None:
 def test_what_was_trained_needs_its_trainer_and_its_declaration(tmp_path: Path) -> None:
     """Without its state it would begin with new weights, under the books of the old ones."""
     state = saved_after_one_update(tmp_path)
-    without: dict[str, RunState] = {
+    without: dict[str, SavedRunState] = {
         "trainer": replace(state, trainers={}),
         "declaration": replace(
             state,

@@ -8,7 +8,7 @@ import grpc
 from rollcast.errors import CheckpointFailed, NothingToSave
 from rollcast.v1 import control_pb2, session_pb2
 
-from learner.observe.view import BehaviorView, Verdict
+from learner.observe.view import BehaviorView, Bottleneck
 from tests.learner.service.harness import Actor, async_test, failure, operator, running
 from tests.learner.service.samples import make_chunk, make_policy
 
@@ -43,7 +43,7 @@ async def test_status_shows_where_the_time_goes() -> None:
         learner.hooks.view = replace(
             learner.hooks.view,
             behaviors=(BehaviorView("CartPole", version=5),),
-            verdict=Verdict("network", "network-bound: so it is", 0.1, 0.2, 0.7),
+            bottleneck=Bottleneck("network", "network-bound: so it is", 0.1, 0.2, 0.7),
         )
         policy = session_pb2.PolicyReport(generation=1, version=3)
         for wall in (1.0, 2.0):

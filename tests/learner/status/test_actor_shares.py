@@ -1,21 +1,21 @@
-"""Who counts in the verdict, and how."""
+"""Who counts in the bottleneck, and how."""
 
 from __future__ import annotations
 
-from learner.ingest.session import Session
+from learner.ingest.session import ActorSession
 from learner.ingest.times import WAIT_REASONS, ActorTimes
 from learner.observe.bottleneck import ActorShare
 from learner.status.actor_shares import STALE_SECONDS, actors_seen, bottleneck_meter
 from tests.learner.ingest.parts import Parts
 
 
-def say(parts: Parts, session: Session, wall_seconds: float, credit_seconds: float) -> None:
+def say(parts: Parts, session: ActorSession, wall_seconds: float, credit_seconds: float) -> None:
     """An actor reports."""
     waits = dict.fromkeys(WAIT_REASONS, 0.0) | {"credit": credit_seconds}
     session.times.add(ActorTimes(wall_seconds, waits, 0.25), parts.now)
 
 
-def acting(parts: Parts, name: str) -> Session:
+def acting(parts: Parts, name: str) -> ActorSession:
     """An actor that waits a quarter of its time."""
     session = parts.open(name).session
     parts.declared(session)

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from learner.callbacks.base import CheckpointSaved, EpisodesFinished, PolicyUpdated, RunEnded, RunStarted
 from learner.callbacks.runner import CallbackRunner
-from learner.ingest.session import Session
+from learner.ingest.session import ActorSession
 from learner.observe.view import BehaviorView, RunState, RunView, empty_books
 from learner.status import record as record_module
 from learner.status.record import MAX_NAMED_ACTORS, RunRecord
@@ -42,7 +42,7 @@ class Watched:
     def __init__(self, folder: Path, *, resumed: bool = False) -> None:
         self.folder = folder
         self.view = VIEW
-        self.sessions: list[Session] = []
+        self.sessions: list[ActorSession] = []
         self.listener = Listener()
         self.record = RunRecord(
             folder,
@@ -79,9 +79,9 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched
         yield made
 
 
-def session(name: str) -> Session:
+def session(name: str) -> ActorSession:
     """Returns the session of an actor."""
-    return Session(
+    return ActorSession(
         session_id=f"id of {name}",
         epoch=1,
         actor_name=name,

@@ -87,7 +87,7 @@ def test_what_actors_gave_up_stands_beside_the_ledger() -> None:
 
     again = Parts(generation=2)
     run_status = make_run_status(again)
-    again.sessions.load(parts.sessions.state())
+    again.sessions.load_state_dict(parts.sessions.state_dict())
     behavior = again.behaviors.all()[0]
     assert run_status.actor_numbers(behavior)["discarded"] == {"env_error": 3}, "what it said before is not forgotten"
     resume = Resumption(session.session_id, session.epoch, 1, 0)

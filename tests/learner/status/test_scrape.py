@@ -5,14 +5,14 @@ from __future__ import annotations
 from rollcast.v1 import session_pb2
 
 from learner.observe.metrics import GpuMemory, MetricsSnapshot
-from learner.observe.view import RunState, Verdict
+from learner.observe.view import Bottleneck, RunState
 from learner.status.run_status import RunStatus
 from learner.status.scrape import Scrape, ScrapeSources
 from tests.learner.service.harness import Actor, Learner, async_test, running
 from tests.learner.service.samples import NAME, make_chunk, make_policy
 
 
-def snapshot(learner: Learner, verdict: Verdict | None = None, gpu: GpuMemory | None = None) -> MetricsSnapshot:
+def snapshot(learner: Learner, bottleneck: Bottleneck | None = None, gpu: GpuMemory | None = None) -> MetricsSnapshot:
     """Reads a learner without trainers."""
     run_status = RunStatus(
         learner.behaviors, learner.sessions, learner.ledger, learner.options.rollcast, run_id="run", generation=1
@@ -24,7 +24,7 @@ def snapshot(learner: Learner, verdict: Verdict | None = None, gpu: GpuMemory | 
         store=learner.store,
         server=learner.server,
         trainers=dict,
-        verdict=lambda: verdict or Verdict(),
+        bottleneck=lambda: bottleneck or Bottleneck(),
         checkpoint_seconds=60.0,
         gpu=None if gpu is None else lambda: gpu,
     )
@@ -33,12 +33,12 @@ def snapshot(learner: Learner, verdict: Verdict | None = None, gpu: GpuMemory | 
 
 @async_test
 async def test_a_learner_without_actors_shows_nothing_of_them() -> None:
-    """No shares, no lags, no verdict: there is nobody to speak of."""
+    """No shares, no lags, no bottleneck: there is nobody to speak of."""
     async with running() as learner:
         now = snapshot(learner)
         assert (now.sessions_connected, now.sessions_silent, now.policy_subscribers) == (0, 0, 0)
         assert (now.step_shares, now.policy_lags, now.gpu) == (None, None, None)
-        assert (now.verdict, now.actor_busy_ratio, now.actor_wait_ratio) == ("none", 0.0, 0.0)
+        assert (now.bottleneck, now.actor_busy_ratio, now.actor_wait_ratio) == ("none", 0.0, 0.0)
         assert (now.run_id, now.generation, now.state) == ("run", 1, RunState.TRAINING)
 
 
@@ -54,7 +54,7 @@ async def test_queue_credit_and_policy_are_those_of_the_moment() -> None:
         learner.store.publish(make_policy(3))
         await actor.renew(policies=[session_pb2.PolicyReport(behavior_index=0, generation=1, version=1)])
         await silent.renew(policies=[session_pb2.PolicyReport(behavior_index=0, generation=1, version=2)])
-        now = snapshot(learner, Verdict("actors", "", learner_busy=0.25, actor_busy=0.75), GpuMemory(1, 2))
+        now = snapshot(learner, Bottleneck("actors", "", learner_busy=0.25, actor_busy=0.75), GpuMemory(1, 2))
         behavior = now.behaviors[0]
         assert (behavior.name, behavior.queue_steps, behavior.unsettled_steps) == (NAME, 5, 12)
         assert behavior.books["received"] == behavior.books["queued"] == 5
@@ -64,7 +64,7 @@ async def test_queue_credit_and_policy_are_those_of_the_moment() -> None:
         assert behavior.credit_steps == account.granted_steps - account.produced_steps > 0
         assert (now.sessions_connected, now.sessions_silent) == (1, 1)
         assert now.policy_lags == (2.0, 2.0, 2.0)  # the other one declared nothing, and is not believed
-        assert (now.verdict, now.trainer_busy_ratio, now.actor_busy_ratio, now.actor_wait_ratio) == (
+        assert (now.bottleneck, now.trainer_busy_ratio, now.actor_busy_ratio, now.actor_wait_ratio) == (
             *("actors", 0.25, 0.75, 0.25),
         )
         assert now.gpu == (1, 2)

@@ -161,7 +161,7 @@ def test_it_changes_nothing_of_training(
     assert alone.keeping.written == beside.keeping.written
     assert any("Environment/Cumulative Reward" in summaries for _, summaries in alone.keeping.written)
     assert alone.numbers() == beside.numbers()
-    assert alone.lessons.state() == beside.lessons.state()
+    assert alone.lessons.state_dict() == beside.lessons.state_dict()
     assert alone.trainer.get_step == beside.trainer.get_step
     assert len(beside.keeping.played) == 2 * CHUNKS  # each chunk of evaluations, and no demonstration
     assert beside.keeping.played[0] == ("Continuous", 0, 3, Played(1e6, 9))
@@ -170,7 +170,7 @@ def test_it_changes_nothing_of_training(
 def test_records_alone_stand_in_no_book() -> None:
     """What actors send of an evaluation has no steps: the books are those of a run without, entry by entry."""
     alone, beside = Trained(PPOTrainer, "ppo", []), Trained(PPOTrainer, "ppo", others(has_steps=False))
-    assert alone.bench.ledger.state() == beside.bench.ledger.state()
+    assert alone.bench.ledger.state_dict() == beside.bench.ledger.state_dict()
     assert alone.bench.behavior.queue.unsettled_steps == beside.bench.behavior.queue.unsettled_steps
 
 

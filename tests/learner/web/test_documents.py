@@ -6,7 +6,7 @@ import json
 import math
 
 from learner.observe.history import History
-from learner.observe.view import ActorBooksView, ActorView, BehaviorView, LedgerNumbers, RunState, RunView, Verdict
+from learner.observe.view import ActorBooksView, ActorView, BehaviorView, Bottleneck, LedgerNumbers, RunState, RunView
 from learner.web.guard import to_json
 from learner.web.hooks import StatusView
 from learner.web.routes import history_document, status_document
@@ -17,14 +17,14 @@ BOOKS = LedgerNumbers(
 
 
 def test_the_status() -> None:
-    """Everything that the page shows is in one document, with the verdict, the books and whether they balance."""
+    """Everything that the page shows is in one document, with the bottleneck, the books and whether they balance."""
     behavior = BehaviorView("CartPole", version=3, mean_return_100=20.5, target_return=475.0, books=BOOKS)
     actor = ActorView(
         "rig", 4, connected=True, last_seen_seconds=1.0, books=ActorBooksView(produced=5, acked=4, open=1)
     )
     run = RunView("run", RunState.PAUSED, 2, 60.0, "127.0.0.1:1", 1, "an error", (behavior,))
-    verdict = Verdict("learner", "the trainer is busy", 0.9, 0.2, 0.0)
-    document = json.loads(to_json(status_document(StatusView(run, verdict, (actor,), "0.1"))))
+    bottleneck = Bottleneck("learner", "the trainer is busy", 0.9, 0.2, 0.0)
+    document = json.loads(to_json(status_document(StatusView(run, bottleneck, (actor,), "0.1"))))
     assert {"run_id", "state", "generation", "uptime_seconds", "address", "version", "last_error"} < document.keys()
     assert (document["state"], document["last_error"]) == ("paused", "an error")
     assert document["verdict"] == {
@@ -43,7 +43,7 @@ def test_books_that_do_not_balance_say_so() -> None:
     behavior = BehaviorView("CartPole", books={**BOOKS, "trained": 5})
     actor = ActorView("rig", 0, connected=True, last_seen_seconds=0.0, books=ActorBooksView(produced=5))
     run = RunView("run", RunState.TRAINING, 1, 1.0, "", 1, "", (behavior,))
-    document = status_document(StatusView(run, Verdict(), (actor,), ""))
+    document = status_document(StatusView(run, Bottleneck(), (actor,), ""))
     assert not document["behaviors"][0]["books"]["balanced"]
     assert not document["actors"][0]["books"]["balanced"]
 

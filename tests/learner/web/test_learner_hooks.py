@@ -6,7 +6,7 @@ from rollcast.enums import HoldReason
 
 from learner.ingest.session import PolicyState
 from learner.ingest.times import ActorTimes
-from learner.observe.view import RunState, RunView, Verdict
+from learner.observe.view import Bottleneck, RunState, RunView
 from learner.status.run_status import RunStatus, TrainerStats
 from learner.web.learner_hooks import RunHooks, Sources
 from tests.learner.ingest.parts import NAME, Parts, make_options, report
@@ -54,7 +54,7 @@ class Rig:
         sources = Sources(
             metrics=lambda: b"metrics",
             is_serving=lambda: True,
-            verdict=lambda: Verdict("actors", "they are slow"),
+            bottleneck=lambda: Bottleneck("actors", "they are slow"),
             last_update=lambda behavior: {"loss": 0.5} if behavior == NAME else {},
         )
         self.hooks = RunHooks(
@@ -82,7 +82,7 @@ def test_an_actor() -> None:
     assert (actor.lag, actor.error) == (2, "<b>broken</b>")
     assert actor.books.balanced
     assert (actor.books.produced, actor.books.discarded) == (10, {"env_error": 1})
-    assert status.verdict.name == "actors"
+    assert status.bottleneck.name == "actors"
     assert (status.version, status.run.run_id) == ("1.0", "run")
 
 

@@ -265,7 +265,7 @@ def test_the_books_of_a_scrape_balance() -> None:
 def test_exactly_one_state_and_one_verdict() -> None:
     """Of the words that exclude each other one is 1."""
     metrics = LearnerMetrics()
-    metrics.watch(lambda: MetricsSnapshot("run", state=RunState.PAUSED, verdict="actors"))
+    metrics.watch(lambda: MetricsSnapshot("run", state=RunState.PAUSED, bottleneck="actors"))
     found = samples(metrics.exposition())
     for name, word in (("run_state", "paused"), ("bottleneck", "actors")):
         ones = [labels for (full, labels), number in found.items() if full == f"rollcast_learner_{name}" and number]

@@ -35,8 +35,8 @@ def test_after_a_restart_actors_have_their_places() -> None:
     for name in ("a", "b"):
         run.declared(run.open(name).session)
     again = Parts(run.behaviors._options, generation=2)
-    again.behaviors.load(run.behaviors.state())
-    again.sessions.load(run.sessions.state())
+    again.behaviors.load_state_dict(run.behaviors.state_dict())
+    again.sessions.load_state_dict(run.sessions.state_dict())
     old = again.open("b", instance="another process")
     assert old.session.actor_index == 1
     assert [session.actor_name for session in old.ended] == ["b"]

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from learner.common.exits import ExitCode, UserError
 from learner.curriculum.lessons import no_lessons
-from learner.ingest.session import Session
+from learner.ingest.session import ActorSession
 from learner.observe.stats import StatsReporter
 from learner.run.lockstep.barrier import Lockstep
 from learner.settings.options import RunOptions
@@ -53,7 +53,7 @@ class Rig:
         assert reason is HoldReason.LOCKSTEP
         self.holds.append(active)
 
-    def join(self, name: str, agents: int = 1) -> Session:
+    def join(self, name: str, agents: int = 1) -> ActorSession:
         """Lets an actor come and declare; the first one brings the trainer."""
         session = self.parts.open(name).session
         behavior = self.parts.declared(session, agents=agents)
@@ -64,7 +64,7 @@ class Rig:
             self.trainers[NAME] = trainer
         return session
 
-    def send(self, session: Session, rows: int = 4, *, ends: bool = True, **changes: Any) -> None:
+    def send(self, session: ActorSession, rows: int = 4, *, ends: bool = True, **changes: Any) -> None:
         """Lets an actor send steps, and the word that its round is over."""
         (behavior,) = self.parts.behaviors.all()
         version = self.trainers[NAME].version if self.trainers else 0
@@ -79,7 +79,7 @@ class Rig:
             end.roles.clear()
             self._put(behavior.queue, end, session)
 
-    def _put(self, queue: Any, chunk: Any, session: Session) -> None:
+    def _put(self, queue: Any, chunk: Any, session: ActorSession) -> None:
         self.parts.ledger.enqueue(NAME, chunk.rows)
         queue.put(queued(chunk, actor=session.actor_index, session=session.session_id))
 
@@ -103,7 +103,7 @@ class Rig:
         return self.trainers[NAME].version
 
 
-def begun(**lockstep: Any) -> tuple[Rig, Session, Session]:
+def begun(**lockstep: Any) -> tuple[Rig, ActorSession, ActorSession]:
     """A barrier whose first round is played by two actors."""
     rig = Rig(**lockstep)
     one, two = rig.join("one"), rig.join("two")
@@ -254,9 +254,9 @@ def test_a_restart_goes_on_from_the_checkpoint() -> None:
         for session in (one, two):
             rig.send(session)
         rig.turn()
-    state = rig.lockstep.state()
+    state = rig.lockstep.state_dict()
     again = Rig()
-    again.lockstep.load(state)
+    again.lockstep.load_state_dict(state)
     again.join("one")
     again.join("two")
     again.turn()
@@ -269,10 +269,10 @@ def test_a_restart_goes_on_from_the_checkpoint() -> None:
 def test_a_run_that_began_without_it_is_not_reproducible() -> None:
     """A run state without a word of lock-step was trained freely."""
     rig = Rig()
-    rig.lockstep.load({})
+    rig.lockstep.load_state_dict({})
     assert not rig.lockstep.view().is_reproducible
     with pytest.raises(KeyError):
-        rig.lockstep.load({"round": 3})
+        rig.lockstep.load_state_dict({"round": 3})
 
 
 def test_a_round_that_does_not_fit_the_queue_is_refused() -> None:

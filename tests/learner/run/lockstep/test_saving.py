@@ -19,7 +19,7 @@ def in_lockstep(start: Start, round_: int = 0) -> Lockstep:
     """Lets a start without its service be one of a run in lock-step, after some rounds, with a checkpoint at 2."""
     parts, keeper = start.parts, start.keeper
     lockstep = Lockstep(LockstepSettings(), parts.behaviors, parts.sessions, parts.ledger, keeper._lessons)
-    lockstep.load({"round": round_, "checkpoint": min(round_, 2), "reason": ""})
+    lockstep.load_state_dict({"round": round_, "checkpoint": min(round_, 2), "reason": ""})
     keeper._lockstep = lockstep
     return lockstep
 

@@ -15,9 +15,8 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from prometheus_client.utils import floatToGoString
 from rollcast.enums import HoldReason
 
-from actor_client.connection.books import BooksView
+from actor_client.connection.books import ActorSnapshot, BooksView
 from actor_client.counts import OTHER, RolloutCounts, Tally
-from actor_client.snapshot import ActorSnapshot
 
 PREFIX: Final = "rollcast_actor_"
 DISCARD_REASONS: Final = ("env_error", "generation", "reset", "session_lost", OTHER)

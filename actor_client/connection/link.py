@@ -13,7 +13,7 @@ from rollcast.specs import BehaviorSpec
 from rollcast.v1 import policy_pb2, session_pb2
 
 from actor_client.connection.behavior import BehaviorPort
-from actor_client.connection.books import BooksView
+from actor_client.connection.books import ActorSnapshot, BooksView
 from actor_client.connection.connector import Connector
 from actor_client.connection.declarations import Declaration, Declarations
 from actor_client.connection.downlink import LoadPolicy
@@ -23,7 +23,6 @@ from actor_client.connection.state import ConnectionState
 from actor_client.counts import RolloutCounts
 from actor_client.exits import ActorError, ExitCode
 from actor_client.heartbeat import Heartbeat
-from actor_client.snapshot import ActorSnapshot
 
 Answer = TypeVar("Answer")
 

@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from actor_client import serving
-from actor_client.connection.books import BooksView
+from actor_client.connection.books import ActorSnapshot, BooksView
 from actor_client.counts import (
     OTHER,
     RECONNECT_REASONS,
@@ -28,7 +28,6 @@ from actor_client.counts import (
 from actor_client.exits import ActorError, ExitCode
 from actor_client.metrics import ActorBuild, ActorMetrics
 from actor_client.serving import MAX_CONNECTIONS, MetricsServer
-from actor_client.snapshot import ActorSnapshot
 from tests.architecture.tree import ROOT
 
 BUILD = ActorBuild("0.1.0", "abc", "CartPole-v1")

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from actor_client.connection.books import ActorSnapshot
 from actor_client.metrics import ActorBuild, ActorMetrics
-from actor_client.snapshot import ActorSnapshot
 from actor_client.unity.metrics import PlayerMetrics
 from actor_client.unity.snapshot import PlayersSnapshot
 from learner.observe.metrics import BehaviorNumbers, GpuMemory, LearnerMetrics, MetricsSnapshot, Spread

@@ -27,19 +27,17 @@ from actor_client.policy.actions import PolicyUnusable
 from actor_client.policy.runner import Policy
 from actor_client.serving import served_metrics
 from actor_client.settings.commands import UnitySettings
-from actor_client.unity.channels.hub import SideChannels
 from actor_client.unity.channels.plugins import ChannelPlugin, load_plugins
+from actor_client.unity.channels.side_channels import SideChannels
 from actor_client.unity.conversation import Conversation
-from actor_client.unity.gateway import Gateway, GatewaySettings
+from actor_client.unity.gateway import Gateway
 from actor_client.unity.lockstep import refuse_lockstep
 from actor_client.unity.mailbox import Mailbox
 from actor_client.unity.players.launch import find_build
-from actor_client.unity.players.logfiles import log_place
 from actor_client.unity.players.process import PlayerProcess, end_all
-from actor_client.unity.players.rules import PlayerRules, resolve_rules
+from actor_client.unity.players.rules import PlayerRules, log_place, resolve_rules
 from actor_client.unity.players.supervisor import PlayerSupervisor
-from actor_client.unity.snapshot import PlayersSnapshot, snapshot
-from actor_client.unity.start import Door, leave_error
+from actor_client.unity.server import Door
 
 if TYPE_CHECKING:
     from actor_client.unity.metrics import PlayerMetrics
@@ -54,13 +52,16 @@ _ADVICE: Final = MappingProxyType(
 )
 
 
-def run_unity(settings: UnitySettings, doors: Sequence[Door], stops: Sequence[str] = ()) -> ExitCode:
+def run_unity(
+    settings: UnitySettings, doors: Sequence[Door], stops: Sequence[str], on_error: Callable[[ActorError], None]
+) -> ExitCode:
     """Serves players for a learner until the run is over, the time is over, or a signal comes.
 
     Args:
         settings: What the user said.
         doors: Where players call already.
         stops: Names the signal that came before this could hear of it.
+        on_error: Called with the error that ends the actor.
 
     Returns:
         The exit code. What ended the actor has been said on standard error.
@@ -74,14 +75,14 @@ def run_unity(settings: UnitySettings, doors: Sequence[Door], stops: Sequence[st
             UnityActor(settings, doors, stops).run()
         except ActorError as error:
             if error.exit_code is not ExitCode.OK:
-                leave_error(settings.error_file, error)
+                on_error(error)
             raise
 
     return ended(act, settings.log_format)
 
 
 class UnityActor:
-    """One life of the command.
+    """One run of the command.
 
     Args:
         settings: What the user said.
@@ -163,7 +164,6 @@ class UnityActor:
             run,
             self._mailbox,
             self._conversations,
-            GatewaySettings(run.engine_settings, max(1, run.environment_settings.num_areas)),
             channels=_channels(self._plugins, run),
             demos=self._demos,
             heartbeat=self._heartbeat,
@@ -195,7 +195,7 @@ class UnityActor:
             self._processes,
             conversations,
             rules,
-            gateway,
+            on_lost=gateway.player_lost,
             on_failure=self._fail,
             is_over=lambda: self._link.stopping,
         )
@@ -234,15 +234,14 @@ class UnityActor:
         )
 
     def _player_metrics(self) -> "PlayerMetrics":
-        from actor_client.unity.metrics import PlayerMetrics  # noqa: PLC0415 - who switches metrics off need not load it
+        from actor_client.unity.metrics import PlayerMetrics, PlayersSnapshot, snapshot  # noqa: PLC0415 - loads prometheus_client
 
-        return PlayerMetrics(self._snapshot)
+        def read() -> PlayersSnapshot:
+            counts = AgentCounts() if self._gateway is None else self._gateway.counts
+            restarts = 0 if self._supervisor is None else self._supervisor.restarts
+            return snapshot(self._conversations, counts, restarts)
 
-    def _snapshot(self) -> PlayersSnapshot:
-        """Returns what the players are like now; from any thread."""
-        counts = AgentCounts() if self._gateway is None else self._gateway.counts
-        restarts = 0 if self._supervisor is None else self._supervisor.restarts
-        return snapshot(self._conversations, counts, restarts)
+        return PlayerMetrics(read)
 
     def _say_where(self) -> None:
         settings, ports = self._settings, self._settings.ports

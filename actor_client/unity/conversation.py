@@ -16,17 +16,34 @@ import structlog
 from communicator_objects.unity_message_pb2 import UnityMessageProto, UnityOutputProto
 from google.protobuf.message import DecodeError
 
+from actor_client.counts import STEP_SECONDS, Tally
 from actor_client.logs import Notices
-from actor_client.unity import handshake
-from actor_client.unity.counts import ConversationCounts
-from actor_client.unity.faults import BadPlayerData
-from actor_client.unity.handshake import OK_STATUS
-from actor_client.unity.mailbox import Kind, Mailbox, Post
-from actor_client.unity.server import MAX_REPLY_BYTES
+from actor_client.unity import replies
+from actor_client.unity.mailbox import BadPlayerData, Kind, Mailbox, Post
+from actor_client.unity.replies import OK_STATUS
+from actor_client.unity.server import FAREWELL, MAX_REPLY_BYTES
 
 _REMEMBERED_PEERS: Final = 16
 """Clients whose place another took; one that is older than this many has ended long since."""
-_FAREWELL: Final = handshake.farewell().SerializeToString()
+
+
+class ConversationCounts:
+    """What is counted in the thread of a player's calls.
+
+    Attributes:
+        exchanges: Messages that were answered.
+        answer_seconds: From a message of agents to its answer, holds of the learner included.
+        player_seconds: From an answer to the player's next message: the player's own time.
+        refused: How often the player was refused.
+    """
+
+    __slots__ = ("answer_seconds", "exchanges", "player_seconds", "refused")
+
+    def __init__(self) -> None:
+        self.exchanges = 0
+        self.answer_seconds = Tally(STEP_SECONDS)
+        self.player_seconds = Tally(STEP_SECONDS)
+        self.refused = 0
 
 
 class _StrayCall(Exception):  # noqa: N818 - it may be nobody's fault
@@ -113,7 +130,7 @@ class Conversation:
         try:
             post = self._admitted(message, peer)
             if post is None:
-                return _FAREWELL
+                return FAREWELL
             reader = self.reader
             if post.kind is Kind.STEP and reader is not None:
                 post.content = reader.read(message.unity_output)
@@ -147,7 +164,7 @@ class Conversation:
         self.reader = None
         self.waiting_since = None
         if pending is not None:
-            pending.answer(handshake.farewell())
+            pending.answer(replies.farewell())
 
     def _admitted(self, message: UnityMessageProto, peer: str) -> Post | None:
         """Returns the post that a message becomes; None if the answer is the end.
@@ -173,17 +190,17 @@ class Conversation:
                 self._leave("player_began_again")
                 self._seat(peer)
                 self.fault = ""
-                if fault := handshake.fault(self.worker, output.rl_initialization_output):
+                if fault := replies.fault(self.worker, output.rl_initialization_output):
                     raise BadPlayerData(fault)
                 self.phase = Phase.GREETED
-                return self._pend(Post(Kind.HELLO, self, output.rl_initialization_output))
+                return self._pend(Post(Kind.HELLO, self.worker, output.rl_initialization_output))
             if self._pending is not None:
                 raise _StrayCall("a message before the last one was answered")
             if self.phase is Phase.GREETED and not has_agents:
                 self.phase = Phase.RUNNING
-                return self._pend(Post(Kind.READY, self))
+                return self._pend(Post(Kind.READY, self.worker))
             if self.phase is Phase.RUNNING and has_agents:
-                return self._pend(Post(Kind.STEP, self))
+                return self._pend(Post(Kind.STEP, self.worker))
             raise _StrayCall("a message that does not come next; was the player started before this gateway?")
 
     def _seat(self, peer: str) -> None:
@@ -223,7 +240,7 @@ class Conversation:
         """Ends one call, whose caller may not be the player: the conversation goes on."""
         if (left_out := self._notices.due("stray")) is not None:
             self._log.warning("stray_call", worker=self.worker, what=what, answer="400", left_out=left_out)
-        return _FAREWELL
+        return FAREWELL
 
     def _leave(self, event: str) -> None:
         """Ends what there was of a conversation. Called under the lock."""
@@ -231,7 +248,7 @@ class Conversation:
             return
         self._end(Phase.CLOSED)
         self._log.info(event, worker=self.worker)
-        self._mailbox.put(Post(Kind.LEFT, self))
+        self._mailbox.put(Post(Kind.LEFT, self.worker))
 
     def refuse(self, fault: str) -> bytes:
         """Ends the conversation because of what the player sent; from any thread.
@@ -249,5 +266,5 @@ class Conversation:
                 self._log.error("player_refused", worker=self.worker, reason=fault)
             if self.phase is not Phase.CLOSED:
                 self._end(Phase.CLOSED)
-                self._mailbox.put(Post(Kind.LEFT, self))
-        return _FAREWELL
+                self._mailbox.put(Post(Kind.LEFT, self.worker))
+        return FAREWELL

@@ -12,14 +12,12 @@ finds it taken leaves the post: the gateway's own thread then answers all that c
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import structlog
 from rollcast.enums import SegmentEnd
 from rollcast.specs import mismatches
-from rollcast.v1 import session_pb2
 
 from actor_client.connection.link import LearnerLink
 from actor_client.connection.session import RunInfo
@@ -29,15 +27,12 @@ from actor_client.heartbeat import Heartbeat
 from actor_client.rollout.agents.interface import AgentRequest
 from actor_client.rollout.agents.loop import AgentLoop
 from actor_client.rollout.agents.runner import BehaviorRunner
-from actor_client.unity import handshake
-from actor_client.unity.channels.hub import SideChannels
+from actor_client.unity import replies
+from actor_client.unity.channels.side_channels import SideChannels
 from actor_client.unity.conversation import Conversation
-from actor_client.unity.exchange import Exchange
-from actor_client.unity.faults import BadPlayerData
-from actor_client.unity.mailbox import Kind, Mailbox, Post
-from actor_client.unity.reading import Part, PlayerReader, PlayerStep
-from actor_client.unity.seat import Seat
-from actor_client.unity.seeds import player_seed
+from actor_client.unity.exchange import Exchange, Player
+from actor_client.unity.mailbox import BadPlayerData, Kind, Mailbox, Post
+from actor_client.unity.steps import Part, PlayerReader, PlayerStep
 
 LOST: Final = "env_error"
 """What the books say of open rows of a player that failed or left."""
@@ -45,19 +40,10 @@ WAIT_SECONDS: Final = 0.05
 """How long one wait lasts at most: closed segments that wait for company are sent when they are this old."""
 SEND_SECONDS: Final = 0.0002
 """Recording begins so much later than an answer is given: both are Python, and the answer's way out comes first."""
-
-
-@dataclass(frozen=True, slots=True)
-class GatewaySettings:
-    """What players are told at their beginning.
-
-    Attributes:
-        engine: Settings of the game engine.
-        num_areas: How often a player repeats its training area.
-    """
-
-    engine: session_pb2.EngineSettings
-    num_areas: int = 1
+_STREAM_KEY: Final = 0x756E6974
+"""Separates players' seeds from action noise that grows from the same run seed."""
+_SEED_BITS: Final = 31
+"""The wire has a signed integer of 32 bits."""
 
 
 class Gateway:
@@ -68,7 +54,6 @@ class Gateway:
         run_info: What `link.open` answered.
         mailbox: Where the conversations put what players say.
         conversations: One a player, workers counted from 0.
-        settings: What players are told.
         channels: Makes the side channels of a worker.
         demos: Takes demonstrations; None records none.
         heartbeat: Beaten with each round.
@@ -84,7 +69,6 @@ class Gateway:
         run_info: RunInfo,
         mailbox: Mailbox,
         conversations: Sequence[Conversation],
-        settings: GatewaySettings,
         *,
         channels: Callable[[int], SideChannels],
         demos: PlayerDemos | None = None,
@@ -95,15 +79,14 @@ class Gateway:
         self._run = run_info
         self._mailbox = mailbox
         self._conversations = tuple(conversations)
-        self._settings = settings
         self._heartbeat = heartbeat or Heartbeat()
         self.counts = AgentCounts()
         self._clock = clock
-        self._seats = [Seat(conversation.worker, channels(conversation.worker)) for conversation in conversations]
+        self._players = [Player(conversation.worker, channels(conversation.worker)) for conversation in conversations]
         self._loop = AgentLoop(
             link,
             run_info.assignment,
-            self._seats,
+            self._players,
             self.counts,
             observe=None if demos is None else demos.of,
             clock=clock,
@@ -154,20 +137,13 @@ class Gateway:
         if self._failure is not None:
             raise self._failure
 
-    def player_lost(self, worker: int, reason: str = LOST) -> None:
+    def player_lost(self, worker: int) -> None:
         """Gives up the open rows of a player whose process has gone; from any thread.
 
         Args:
             worker: Which player.
-            reason: The word of the books (`discarded{reason}`).
         """
-        self._mailbox.put(Post(Kind.LEFT, self._conversations[worker], reason))
-
-    def request_reset(self, worker: int | None = None) -> None:
-        """Answers the next exchange of a player, or of all, with a reset; from any thread."""
-        chosen = self._conversations if worker is None else (self._conversations[worker],)
-        for conversation in chosen:
-            self._mailbox.put(Post(Kind.RESET, conversation))
+        self._mailbox.put(Post(Kind.LEFT, worker))
 
     def _round(self) -> None:
         """Takes what came, and answers whom it may.
@@ -201,53 +177,51 @@ class Gateway:
                 self._loop.poll()
 
     def _take(self, post: Post) -> None:
-        seat = self._seats[post.conversation.worker]
+        player = self._players[post.worker]
         if post.kind is Kind.HELLO:
-            self._greet(post, seat)
+            self._greet(post, player)
         elif post.kind is Kind.READY:
-            seat.begin(self._settings.engine, self._loop.assignment, self._run.run_seed)
-            post.answer(handshake.reset(seat.take()))
+            player.begin(self._run.engine_settings, self._loop.assignment, self._run.run_seed)
+            post.answer(replies.reset(player.take()))
         elif post.kind is Kind.STEP:
-            self._step(post, seat, post.content)
+            self._step(post, player, post.content)
         elif post.kind is Kind.LEFT:
-            seat.leave()
-            self._loop.drop(seat.worker, post.content or LOST)
-        elif post.kind is Kind.RESET:
-            seat.reset_due = seat.is_running
+            player.leave()
+            self._loop.drop(player.worker, LOST)
 
-    def _greet(self, post: Post, seat: Seat) -> None:
-        seat.leave()
-        self._loop.drop(seat.worker, LOST)
+    def _greet(self, post: Post, player: Player) -> None:
+        player.leave()
+        self._loop.drop(player.worker, LOST)
         hello = post.content
-        post.conversation.reader = PlayerReader(seat.worker, hello.package_version)
-        seed = player_seed(self._run.run_seed, self._run.actor_index, seat.worker)
+        self._conversations[post.worker].reader = PlayerReader(player.worker, hello.package_version)
+        seed = player_seed(self._run.run_seed, self._run.actor_index, player.worker)
         self._log.info(
             "player_connected",
-            worker=seat.worker,
+            worker=player.worker,
             package_version=hello.package_version[:40],
             api_version=hello.communication_version[:40],
             seed=seed,
         )
-        post.answer(handshake.greeting(hello, seed, self._settings.num_areas))
+        post.answer(replies.greeting(hello, seed, max(1, self._run.environment_settings.num_areas)))
 
-    def _step(self, post: Post, seat: Seat, step: PlayerStep) -> None:
+    def _step(self, post: Post, player: Player, step: PlayerStep) -> None:
         if post.is_answered:
             return
-        exchange = Exchange(post, seat)
+        exchange = Exchange(post, player)
         try:
-            found = [(self._runner(part), _request(exchange, seat, part)) for part in step.parts]
+            found = [(self._runner(part), _request(exchange, player, part)) for part in step.parts]
         except BadPlayerData as error:
-            post.conversation.refuse(str(error))
+            self._conversations[post.worker].refuse(str(error))
             return
         exchange.open_parts = sum(1 for _, request in found if request.agents)
         for runner, request in found:
             runner.add(request)
         self._count(step)
-        stats = seat.channels.receive(step.side_channel)
+        stats = player.channels.receive(step.side_channel)
         if stats:
             for runner in [runner for runner, _ in found] or list(self._loop):
-                runner.add_stats(seat.worker, stats)
-        if not exchange.open_parts or seat.reset_due:
+                runner.add_stats(player.worker, stats)
+        if not exchange.open_parts or player.reset_due:
             self._loop.finish(exchange)
 
     def _runner(self, part: Part) -> BehaviorRunner:
@@ -284,15 +258,32 @@ class Gateway:
         """Does between two steps what the learner asks for."""
         assignment = self._link.assignment
         if assignment is not None and assignment is not self._loop.assignment:
-            for seat in self._seats:
-                seat.assign(assignment)
+            for player in self._players:
+                player.assign(assignment)
             self._loop.assign(assignment)
         self._loop.follow()
 
 
-def _request(exchange: Exchange, seat: Seat, part: Part) -> AgentRequest:
+def _request(exchange: Exchange, player: Player, part: Part) -> AgentRequest:
     """Returns what a message says of one behavior id, for the loop."""
     step = part.step
     return AgentRequest(
-        exchange, part.form.behavior_id, step.decisions, step.terminals, settings_revision=seat.revision
+        exchange, part.form.behavior_id, step.decisions, step.terminals, settings_revision=player.revision
     )
+
+
+def player_seed(run_seed: int, actor_index: int, worker: int) -> int:
+    """Returns the seed of a player, in [0, 2**31).
+
+    The first actor's players get the run's seed plus their number, as from ML-Agents' trainer; those of other actors
+    others, so that no two players of a run play alike.
+
+    Args:
+        run_seed: The seed of the run.
+        actor_index: Which actor of the run asks.
+        worker: Which of its players.
+    """
+    mask: int = 2**_SEED_BITS - 1
+    if actor_index == 0:
+        return (run_seed + worker) & mask
+    return int(np.random.SeedSequence((run_seed, actor_index, _STREAM_KEY, worker)).generate_state(1)[0]) & mask

@@ -1,15 +1,16 @@
-"""What players sent and the gateway has not taken yet, and how a player's thread waits for its answer."""
+"""Messages of players that the gateway has not taken yet; a player's thread waits here for its answer."""
 
 import enum
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from communicator_objects.unity_message_pb2 import UnityMessageProto
 
-if TYPE_CHECKING:
-    from actor_client.unity.conversation import Conversation
+
+class BadPlayerData(Exception):  # noqa: N818 - what came is bad, not what was done with it
+    """A player sent what cannot be used; the text is one line with the behavior or player, the value, the next step."""
 
 
 class Kind(enum.Enum):
@@ -22,9 +23,7 @@ class Kind(enum.Enum):
     STEP = enum.auto()
     """Agents ask for actions, or ended."""
     LEFT = enum.auto()
-    """The player left, failed, or began again; nobody waits for an answer."""
-    RESET = enum.auto()
-    """The player's next exchange shall be answered with a reset; nobody waits for an answer."""
+    """The player left, failed, or began again; no thread waits for an answer."""
 
 
 class Post:
@@ -32,20 +31,20 @@ class Post:
 
     Args:
         kind: What it is about.
-        conversation: Of which player.
+        worker: Which player sent it.
         content: What was decoded, by kind.
 
     Attributes:
         kind: The same.
-        conversation: The same.
+        worker: The same.
         content: The same.
     """
 
-    __slots__ = ("_answered", "_reply", "_unanswered", "content", "conversation", "kind")
+    __slots__ = ("_answered", "_reply", "_unanswered", "content", "kind", "worker")
 
-    def __init__(self, kind: Kind, conversation: "Conversation", content: Any = None) -> None:
+    def __init__(self, kind: Kind, worker: int, content: Any = None) -> None:
         self.kind = kind
-        self.conversation = conversation
+        self.worker = worker
         self.content = content
         self._reply = UnityMessageProto()
         # Bare locks: they are made for each exchange, and an Event costs four times as much.
@@ -87,11 +86,11 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._posts: deque[Post] = deque()
-        self.ring: Callable[[], None] = _nobody
-        self.serve: Callable[[], None] = _nobody
+        self.ring: Callable[[], None] = _nothing
+        self.serve: Callable[[], None] = _nothing
 
     def put(self, post: Post) -> None:
-        """Puts a post that nobody waits for."""
+        """Puts a post that no thread waits for."""
         self._posts.append(post)
         self.ring()
 
@@ -115,5 +114,5 @@ class Mailbox:
         return taken
 
 
-def _nobody() -> None:
-    """Before there is a gateway, posts wait for it."""
+def _nothing() -> None:
+    """Stands in until there is a gateway: posts wait for it."""

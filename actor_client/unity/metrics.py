@@ -1,13 +1,77 @@
-"""What Prometheus reads of Unity players, beside what it reads of every actor. See deploy/METRICS.md."""
+"""Metrics of Unity players, beside those of every actor. See deploy/METRICS.md."""
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
 from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from actor_client.counts import BATCH_AGENTS, STEP_SECONDS, AgentCounts, Tally
 from actor_client.metrics import PREFIX, counter, histogram
-from actor_client.unity.snapshot import PlayersSnapshot
+from actor_client.unity.conversation import Conversation, Phase
+
+PHASES: Final = tuple(phase.name.lower() for phase in Phase)
+
+
+@dataclass(frozen=True, slots=True)
+class PlayersSnapshot:
+    """All players of an actor at one moment.
+
+    Attributes:
+        phases: How many there are, by the phase of their conversation.
+        restarts: How often one was started again.
+        exchanges: Messages that were answered.
+        refused: How often one was refused.
+        answer_seconds: From a message of agents to its answer.
+        player_seconds: From an answer to the next message.
+        batch_agents: Agents of each run of a policy.
+        faulty_agents: Agents whose numbers were not finite.
+        resets: How often a player was told to begin anew.
+    """
+
+    phases: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(PHASES, 0))
+    restarts: int = 0
+    exchanges: int = 0
+    refused: int = 0
+    answer_seconds: Tally = field(default_factory=lambda: Tally(STEP_SECONDS))
+    player_seconds: Tally = field(default_factory=lambda: Tally(STEP_SECONDS))
+    batch_agents: Tally = field(default_factory=lambda: Tally(BATCH_AGENTS))
+    faulty_agents: int = 0
+    resets: int = 0
+
+
+def snapshot(conversations: Sequence[Conversation], counts: AgentCounts, restarts: int) -> PlayersSnapshot:
+    """Returns what the players are like now; from any thread.
+
+    Args:
+        conversations: With all players.
+        counts: Of the gateway.
+        restarts: How often a player was started again.
+    """
+    phases = Counter(conversation.phase.name.lower() for conversation in conversations)
+    said = [conversation.counts for conversation in conversations]
+    return PlayersSnapshot(
+        phases={phase: phases[phase] for phase in PHASES},
+        restarts=restarts,
+        exchanges=sum(each.exchanges for each in said),
+        refused=sum(each.refused for each in said),
+        answer_seconds=_sum([each.answer_seconds for each in said]),
+        player_seconds=_sum([each.player_seconds for each in said]),
+        batch_agents=counts.batch_agents,
+        faulty_agents=counts.faulty_agents,
+        resets=counts.resets,
+    )
+
+
+def _sum(tallies: Sequence[Tally]) -> Tally:
+    """Returns one histogram of several with the same bounds."""
+    merged = Tally(STEP_SECONDS)
+    merged.counts = [sum(counts) for counts in zip(*(tally.counts for tally in tallies), strict=True)]
+    merged.total = sum(tally.total for tally in tallies)
+    return merged
 
 
 class PlayerMetrics(Collector):

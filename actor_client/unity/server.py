@@ -2,13 +2,16 @@
 
 import errno
 import socket
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Final, Protocol
 
 import grpc
 
 from actor_client.exits import ActorError, ExitCode
+from actor_client.settings.addresses import Ports
 
 LOOPBACK: Final = ("127.0.0.1", "::1")
 """A player resolves `localhost`, which is either, and tries one."""
@@ -20,16 +23,40 @@ _METHOD: Final = "Exchange"
 # third strangers; who comes beyond is refused by gRPC before anything is read.
 _THREADS: Final = 4
 _RECEIVED_SHARE: Final = 2
-_FAREWELL: Final = b"\x0a\x03\x08\x90\x03"
-"""A UnityMessageProto whose header has status 400."""
+FAREWELL: Final = b"\x0a\x03\x08\x90\x03"
+"""A UnityMessageProto whose header has status 400, for which no generated code need be loaded."""
+_FAREWELL_SECONDS: Final = 1.0
+"""What an answer that waits may take to go out."""
 
 
-class Exchange(Protocol):
+class MessageHandler(Protocol):
     """Answers a player; `actor_client.unity.conversation.Conversation` is the real one."""
 
     def exchange(self, request: bytes, peer: str = "") -> bytes:
         """Returns the answer to a message of the client at an address; blocks until there is one."""
         ...
+
+
+class Door:
+    """Stands where a player calls, until the conversation with it can begin."""
+
+    def __init__(self) -> None:
+        self._decided = threading.Event()
+        self._conversation: MessageHandler | None = None
+
+    def exchange(self, request: bytes, peer: str = "") -> bytes:
+        """Answers a message, at the earliest once it is known who does."""
+        self._decided.wait()
+        return FAREWELL if self._conversation is None else self._conversation.exchange(request, peer)
+
+    def open(self, conversation: MessageHandler) -> None:
+        """Lets a conversation answer, also who waits already."""
+        self._conversation = conversation
+        self._decided.set()
+
+    def close(self) -> None:
+        """Tells who waits that there will be no conversation; without effect on one that has begun."""
+        self._decided.set()
 
 
 class PlayerServer:
@@ -48,7 +75,7 @@ class PlayerServer:
     """
 
     def __init__(
-        self, worker: int, hosts: Sequence[str], port: int, conversation: Exchange, max_message_bytes: int
+        self, worker: int, hosts: Sequence[str], port: int, conversation: MessageHandler, max_message_bytes: int
     ) -> None:
         self.worker = worker
         self.port = port
@@ -101,7 +128,7 @@ class PlayerServer:
                 limit_bytes=self._max_message_bytes,
                 next="raise --max-player-message-bytes, or send smaller observations",
             )
-            return _FAREWELL
+            return FAREWELL
         return self._conversation.exchange(request, context.peer())
 
     def _bind(self, server: grpc.Server, host: str) -> bool:
@@ -121,6 +148,29 @@ class PlayerServer:
         if fault.errno in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT} and host in LOOPBACK:
             return False
         raise _refused(host, self.port, fault.strerror or str(fault))
+
+
+@contextmanager
+def listening(ports: Ports) -> Iterator[Sequence[Door]]:
+    """Listens for players within the block; yields a door a player.
+
+    Raises:
+        ActorError: A port is in use, or an address is not one of this machine (PORT_IN_USE).
+    """
+    doors = tuple(Door() for _ in range(ports.players))
+    servers = [
+        PlayerServer(worker, ports.hosts, ports.first + worker, door, ports.max_message_bytes)
+        for worker, door in enumerate(doors)
+    ]
+    try:
+        for server in servers:
+            server.start()
+        yield doors
+    finally:
+        for door in doors:
+            door.close()
+        for server in servers:
+            server.stop(_FAREWELL_SECONDS)
 
 
 def _fault(host: str, port: int) -> OSError | None:

@@ -11,7 +11,7 @@ from rollcast.errors import BadSpec
 from rollcast.specs import BehaviorSpec
 from rollcast.unity.forms import action_spec, observation_spec
 
-from actor_client.unity.faults import BadPlayerData
+from actor_client.unity.mailbox import BadPlayerData
 
 MAX_TEAM: Final = 2**31 - 1
 MAX_SHOWN_CHARACTERS: Final = 80

@@ -1,47 +1,19 @@
 """The first moments of `rollcast-actor unity`: ports open, and only then everything else is imported.
 
 A player calls once, at its start, and plays untrained if nothing listens: whoever starts an editor or a build beside the
-actor shall not have to wait for it. Of large packages only gRPC is loaded before.
+actor need not wait for it. Of large packages only gRPC is loaded before.
 """
 
 import os
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Final
 
 from actor_client.exits import ActorError, ExitCode
 from actor_client.platform import stop_signals
-from actor_client.settings.addresses import Ports, early_ports
-from actor_client.unity.server import Exchange, PlayerServer
-
-FAREWELL: Final = b"\x0a\x03\x08\x90\x03"
-"""A UnityMessageProto whose header has status 400, for which no generated code need be loaded."""
-_FAREWELL_SECONDS: Final = 1.0
-"""What an answer that waits may take to go out."""
-
-
-class Door:
-    """Stands where a player calls, until the conversation with it can begin."""
-
-    def __init__(self) -> None:
-        self._decided = threading.Event()
-        self._conversation: Exchange | None = None
-
-    def exchange(self, request: bytes, peer: str = "") -> bytes:
-        """Answers a message, at the earliest once it is known who does."""
-        self._decided.wait()
-        return FAREWELL if self._conversation is None else self._conversation.exchange(request, peer)
-
-    def open(self, conversation: Exchange) -> None:
-        """Lets a conversation answer, also who waits already."""
-        self._conversation = conversation
-        self._decided.set()
-
-    def close(self) -> None:
-        """Tells who waits that there will be no conversation; without effect on one that has begun."""
-        self._decided.set()
+from actor_client.settings.addresses import early_ports
+from actor_client.unity.server import Door, listening
 
 
 def run(flags: Mapping[str, object]) -> int:
@@ -81,29 +53,6 @@ def leave_error(file: object, error: ActorError) -> None:
             Path(str(file)).write_text(error.message, encoding="utf-8")
 
 
-@contextmanager
-def listening(ports: Ports) -> Iterator[Sequence[Door]]:
-    """Listens for players within the block; yields a door a player.
-
-    Raises:
-        ActorError: A port is in use, or an address is not one of this machine (PORT_IN_USE).
-    """
-    doors = tuple(Door() for _ in range(ports.players))
-    servers = [
-        PlayerServer(worker, ports.hosts, ports.first + worker, door, ports.max_message_bytes)
-        for worker, door in enumerate(doors)
-    ]
-    try:
-        for server in servers:
-            server.start()
-        yield doors
-    finally:
-        for door in doors:
-            door.close()
-        for server in servers:
-            server.stop(_FAREWELL_SECONDS)
-
-
 def _go_on(flags: Mapping[str, object], doors: Sequence[Door] | None, stops: Sequence[str]) -> int:
     """Imports the rest, checks all settings, and serves.
 
@@ -126,7 +75,8 @@ def _go_on(flags: Mapping[str, object], doors: Sequence[Door] | None, stops: Seq
             ExitCode.MISSING_EXTRA,
             f"this command needs the module {error.name!r}; in the checkout: pip install '.[actor,unity]'",
         ) from None
+    on_error = partial(leave_error, settings.error_file)
     if doors is not None:
-        return run_unity(settings, doors, stops)
+        return run_unity(settings, doors, stops, on_error)
     with listening(settings.ports) as late:
-        return run_unity(settings, late, stops)
+        return run_unity(settings, late, stops, on_error)

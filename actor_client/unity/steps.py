@@ -1,10 +1,14 @@
 """Agents of a player's message as arrays: those that ask for a decision, and those whose episode has just ended."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import structlog
 from communicator_objects import agent_pb2, behavior_pb2
+from communicator_objects.agent_pb2 import AgentInfoProto
+from communicator_objects.behavior_pb2 import BrainParametersProto
+from communicator_objects.unity_message_pb2 import UnityOutputProto
 from numpy.typing import NDArray
 from rollcast.specs import BehaviorSpec
 from rollcast.unity.finite import FaultyRows, zero_what_is_not_finite
@@ -12,16 +16,16 @@ from rollcast.unity.forms import wire_layout
 from rollcast.unity.masks import MaskReader
 from rollcast.unity.sensors import BadSensorData, SensorReader, sensor_readers
 
-from actor_client.unity.faults import BadPlayerData
+from actor_client.unity.mailbox import BadPlayerData
 from actor_client.unity.specs import behavior_spec, parse_behavior_id, shown
-
-__all__ = ["BadPlayerData", "BehaviorForm", "BehaviorStep", "DecisionBatch", "TerminalBatch", "form_of"]
 
 Infos = Sequence[agent_pb2.AgentInfoProto]
 Faulty = NDArray[np.bool_] | None
 _Common = tuple[
     NDArray[np.int64], list[NDArray[Any]], NDArray[np.float32], NDArray[np.int64], NDArray[np.float32], Faulty
 ]
+MAX_BEHAVIORS: Final = 1024
+"""Of one player, teams counted apart; a player that makes them up cannot fill the memory."""
 
 
 class DecisionBatch(NamedTuple):
@@ -211,3 +215,70 @@ def form_of(
     first = infos[0].observations
     layouts = [wire_layout(observation, package_version) for observation in first]
     return BehaviorForm(behavior_id, spec, sensor_readers(spec, first, layouts))
+
+
+class Part(NamedTuple):
+    """What a message says of one behavior id."""
+
+    form: BehaviorForm
+    step: BehaviorStep
+
+
+class PlayerStep(NamedTuple):
+    """What a message says.
+
+    Attributes:
+        parts: One a behavior id, in no order.
+        side_channel: Records of side channels, as they came.
+    """
+
+    parts: list[Part]
+    side_channel: bytes
+
+
+class PlayerReader:
+    """Reads the messages of one life of a player; it remembers the behaviors that came. One thread at a time reads.
+
+    Args:
+        worker: Which player of this process it is.
+        package_version: Of its ML-Agents package.
+    """
+
+    def __init__(self, worker: int, package_version: str) -> None:
+        self._worker = worker
+        self._package_version = package_version
+        self._brains: dict[str, BrainParametersProto] = {}
+        self._forms: dict[str, BehaviorForm] = {}
+
+    def read(self, output: UnityOutputProto) -> PlayerStep:
+        """Returns what a message says.
+
+        Raises:
+            BadPlayerData: It cannot be used, in one line.
+        """
+        for brain in output.rl_initialization_output.brain_parameters:
+            self._brains[brain.brain_name] = brain
+        if len(self._brains) > MAX_BEHAVIORS:
+            raise BadPlayerData(f"player {self._worker} has more than {MAX_BEHAVIORS} behaviors; have fewer")
+        parts = []
+        for behavior_id, infos in output.rl_output.agentInfos.items():
+            agents = infos.value
+            if not agents:
+                continue
+            form = self._forms.get(behavior_id)
+            if form is None:
+                form = self._forms[behavior_id] = self._new_form(behavior_id, agents)
+            step = form.read(agents)
+            for fault in step.faults:
+                structlog.get_logger().warning("player_data", worker=self._worker, fault=fault)
+            parts.append(Part(form, step))
+        return PlayerStep(parts, output.rl_output.side_channel)
+
+    def _new_form(self, behavior_id: str, agents: Sequence[AgentInfoProto]) -> BehaviorForm:
+        brain = self._brains.get(behavior_id)
+        if brain is None:
+            raise BadPlayerData(
+                f"player {self._worker}: agents of behavior {shown(behavior_id)} came before the behavior was told of; "
+                "start the player again"
+            )
+        return form_of(behavior_id, brain, agents, self._package_version)

@@ -8,7 +8,7 @@ READERS = {"time.time", "time.time_ns", "time.localtime", "time.gmtime", "time.s
 DATES = {"now", "utcnow", "today", "fromtimestamp"}
 TOLD = {
     "actor_client/connection/behavior.py": "a metric: when the acting version began to act",
-    "actor_client/unity/dropin/console.py": "people read it in logs",
+    "actor_client/unity/dropin/cli.py": "people read it in logs",
     "actor_client/heartbeat.py": "the age of a file that does not hold the time",
     "learner/checkpoints/store.py": "when a checkpoint was made, in the list of them",
     "learner/observe/events.py": "TensorBoard shows it",

@@ -12,8 +12,8 @@ from rollcast.v1 import policy_pb2, session_pb2
 
 from actor_client.envs.factory import make_env_batch
 from actor_client.unity.channels.framing import pack, unpack
-from actor_client.unity.channels.hub import SideChannels
 from actor_client.unity.channels.plugins import load_plugins
+from actor_client.unity.channels.side_channels import SideChannels
 from learner.callbacks.base import CheckpointSaved, PolicyUpdated, RunEnded
 from learner.callbacks.loading import load_callbacks
 from learner.callbacks.runner import CallbackRunner

@@ -9,8 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from actor_client.connection.books import ActorSnapshot
 from actor_client.metrics import ActorBuild, ActorMetrics
-from actor_client.unity.metrics import PlayerMetrics
-from actor_client.unity.snapshot import PlayersSnapshot
+from actor_client.unity.metrics import PlayerMetrics, PlayersSnapshot
 from learner.observe.metrics import BehaviorNumbers, GpuMemory, LearnerMetrics, MetricsSnapshot, Spread
 from learner.observe.metrics.learner import BIDI_STREAM, UNARY
 from learner.observe.view import LockstepView

@@ -9,9 +9,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 from uuid import UUID
 
 from actor_client.exits import ActorError, ExitCode
-from actor_client.unity.channels.engine import ENGINE_CHANNEL
-from actor_client.unity.channels.parameters import PARAMETERS_CHANNEL
-from actor_client.unity.channels.stats import STATS_CHANNEL
+from actor_client.unity.channels.records import ENGINE_CHANNEL, PARAMETERS_CHANNEL, STATS_CHANNEL
 
 ENTRY_POINT_GROUP: Final = "rollcast.side_channels"
 RESERVED_CHANNELS: Final = frozenset({ENGINE_CHANNEL, PARAMETERS_CHANNEL, STATS_CHANNEL})

@@ -1,10 +1,13 @@
 """The command `rollcast-unity`."""
 
 import importlib.util
+import json
 import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,17 +16,53 @@ from actor_client.platform import plain_interrupts
 from actor_client.settings.addresses import EDITOR_PORT
 from actor_client.unity.dropin import commands
 from actor_client.unity.dropin.addresses import USUAL_ADDRESS, LearnerAddress, reserved_address
-from actor_client.unity.dropin.console import Console
+from actor_client.unity.dropin.commands import LEARNER_MODULE, Plan, make_plan
 from actor_client.unity.dropin.exits import STOPPED_EARLY, DropInError, ExitCode, of_gateway
 from actor_client.unity.dropin.flags import Given, parse
-from actor_client.unity.dropin.life import Around, Life, Signals, answers
-from actor_client.unity.dropin.plan import LEARNER_MODULE, Plan, make_plan
+from actor_client.unity.dropin.processes import Around, Life, Signals, answers
 from actor_client.unity.players.launch import find_build
 
 _NEEDED = (LEARNER_MODULE, "yaml", "torch", "onnx", "onnxruntime")
 _STOPPING = (
     "stopping: players end, then the learner saves; a second signal (Ctrl-C) waits for nobody, a third ends all at once"
 )
+
+
+class Console:
+    """Says lines.
+
+    Attributes:
+        as_json: One object a line. What is wrong with a command line or a run file is told before this is known.
+    """
+
+    def __init__(self) -> None:
+        self.as_json = False
+
+    def info(self, event: str, text: str) -> None:
+        """Says what happens.
+
+        Args:
+            event: Its name in JSON.
+            text: The same for people.
+        """
+        self._say(f"[INFO] {text}", {"text": text, "event": event, "level": "info"})
+
+    def warning(self, event: str, text: str) -> None:
+        """Says what may not be as meant; arguments as for `info`."""
+        self._say(f"[WARNING] {text}", {"text": text, "event": event, "level": "warning"})
+
+    def error(self, text: str, exit_code: int) -> None:
+        """Says what ends the command, and with which code."""
+        self._say(
+            f"error: {text}", {"error": text, "exit_code": int(exit_code), "event": "run_ended", "level": "error"}
+        )
+
+    def _say(self, line: str, content: dict[str, object]) -> None:
+        if self.as_json:
+            line = json.dumps(content | {"timestamp": datetime.now(UTC).isoformat().replace("+00:00", "Z")})
+        with suppress(OSError):  # nobody reads it any more; the code says it too
+            sys.stderr.write(line + "\n")
+            sys.stderr.flush()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,16 +1,20 @@
-"""What holds for players: what this machine's user said over what the run file says over ML-Agents' defaults."""
+"""Settings of players: this machine's user over the run file over ML-Agents' defaults; restarts and log files follow."""
 
+import re
+import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
+import structlog
 from rollcast.v1 import session_pb2
 
 from actor_client.connection.session import RunInfo
+from actor_client.exits import ActorError, ExitCode
 from actor_client.settings.commands import UnitySettings
 from actor_client.unity.players.launch import Launch
-from actor_client.unity.players.quota import RestartQuota
 
 Value = TypeVar("Value")
 
@@ -18,6 +22,60 @@ DEFAULT_TIMEOUT_SECONDS: Final = 60.0
 DEFAULT_LIFETIME_RESTARTS: Final = 10
 DEFAULT_RATE_LIMIT: Final = 1
 DEFAULT_PERIOD_SECONDS: Final = 60.0
+NO_LIMIT: Final = -1
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]{0,127}")
+
+
+class RestartQuota:
+    """The restarts of one player.
+
+    Args:
+        max_lifetime_restarts: How many there may be; `NO_LIMIT` for any number.
+        rate_limit: How many there may be within `period_seconds`; `NO_LIMIT` for any number.
+        period_seconds: The time.
+        clock: Monotonic seconds.
+
+    Attributes:
+        restarts: How many there were.
+    """
+
+    def __init__(
+        self,
+        max_lifetime_restarts: int,
+        rate_limit: int,
+        period_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.restarts = 0
+        self._most = max_lifetime_restarts
+        self._rate_limit = rate_limit
+        self._period_seconds = period_seconds
+        self._clock = clock
+        self._recent: deque[float] = deque()
+
+    def refusal(self) -> str | None:
+        """Returns why the player may not be started again, with the limit and its key; None if it may."""
+        if self._most != NO_LIMIT and self.restarts >= self._most:
+            return f"it was started again {self.restarts} times, and max_lifetime_restarts is {self._most}"
+        self._forget()
+        if self._rate_limit != NO_LIMIT and len(self._recent) >= self._rate_limit:
+            return (
+                f"it was started again {len(self._recent)} times within {self._period_seconds:g} s, and "
+                f"restarts_rate_limit_n is {self._rate_limit}"
+            )
+        return None
+
+    def count(self) -> None:
+        """Counts a restart."""
+        self.restarts += 1
+        if self._rate_limit != NO_LIMIT:
+            self._recent.append(self._clock())
+
+    def _forget(self) -> None:
+        """Drops restarts from before the period."""
+        begin = self._clock() - self._period_seconds
+        while self._recent and self._recent[0] < begin:
+            self._recent.popleft()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +137,47 @@ def resolve_rules(settings: UnitySettings, run: RunInfo) -> PlayerRules:
 
 def _first(said: Value | None, otherwise: Callable[[], Value]) -> Value:
     return otherwise() if said is None else said
+
+
+class LogPlace(NamedTuple):
+    """Where players write their logs.
+
+    Attributes:
+        folder: It exists, and its path is absolute: players have working directories of their own. None leaves logs to
+            Unity.
+        prefix: Of the number in each name; empty for the first actor of a run, whose logs are named as ML-Agents' are.
+    """
+
+    folder: Path | None
+    prefix: str
+
+
+def log_place(log_dir: Path | None, run: RunInfo) -> LogPlace:
+    """Returns where players write their logs; makes the folder.
+
+    Args:
+        log_dir: What the user asked for; None means `results/<run>/run_logs`, if that can be had.
+        run: What the learner answered; its words are not trusted with paths.
+
+    Raises:
+        ActorError: The folder that was asked for cannot be made or written to (USAGE).
+    """
+    prefix = f"{run.actor_index}-" if run.actor_index else ""
+    if log_dir is None and not _PLAIN.fullmatch(run.run_id):
+        return LogPlace(None, prefix)
+    folder = (log_dir or Path("results") / run.run_id / "run_logs").absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".rollcast-{prefix}probe"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        if log_dir is not None:
+            raise ActorError(
+                ExitCode.USAGE, f"--log-dir {log_dir} cannot be written to ({error.strerror}): choose another folder"
+            ) from None
+        structlog.get_logger().warning(
+            "player_logs_elsewhere", folder=str(folder), reason=error.strerror, next="choose a folder with --log-dir"
+        )
+        return LogPlace(None, prefix)
+    return LogPlace(folder, prefix)

@@ -7,13 +7,13 @@ its restarts the actor ends.
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from pathlib import Path
+from typing import Final
 
 import structlog
 
 from actor_client.exits import ActorError, ExitCode
-from actor_client.unity.conversation import Phase
-from actor_client.unity.players import causes
+from actor_client.unity.conversation import Conversation, Phase
 from actor_client.unity.players.process import PlayerProcess
 from actor_client.unity.players.rules import PlayerRules
 
@@ -26,34 +26,14 @@ LINGER_SECONDS: Final = 10.0
 """How long a player that closed its connection may take to end."""
 
 
-class Talk(Protocol):
-    """What is looked at of a conversation; `actor_client.unity.conversation.Conversation` is the real one."""
-
-    phase: Phase
-    waiting_since: float | None
-    fault: str
-
-    def forget(self) -> None:
-        """Begins anew, since the process has gone."""
-        ...
-
-
-class Loser(Protocol):
-    """What hears of failures; `actor_client.unity.gateway.Gateway` is the real one."""
-
-    def player_lost(self, worker: int) -> None:
-        """Gives up the open rows of a player."""
-        ...
-
-
 class PlayerSupervisor:
     """Starts players, and watches them in a thread of its own.
 
     Args:
         players: One a worker, in their order.
-        talks: Their conversations, likewise.
+        conversations: With them, likewise.
         rules: Time-out and restarts.
-        gateway: Hears of failures.
+        on_lost: Called with the worker of a player that failed, to give up its open rows.
         on_failure: Called once with the error that ends the actor, in the supervisor's thread.
         is_over: Whether the actor ends: then players that end are no failures.
         clock: Monotonic seconds; the conversations have the same.
@@ -65,20 +45,21 @@ class PlayerSupervisor:
     def __init__(
         self,
         players: Sequence[PlayerProcess],
-        talks: Sequence[Talk],
+        conversations: Sequence[Conversation],
         rules: PlayerRules,
-        gateway: Loser,
         *,
+        on_lost: Callable[[int], None],
         on_failure: Callable[[ActorError], None],
         is_over: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.restarts = 0
         self._watched = [
-            _Watched(player, talk, rules.timeout_seconds, clock) for player, talk in zip(players, talks, strict=True)
+            _Watched(player, conversation, rules.timeout_seconds, clock)
+            for player, conversation in zip(players, conversations, strict=True)
         ]
         self._quotas = [rules.quota() for _ in players]
-        self._gateway = gateway
+        self._on_lost = on_lost
         self._on_failure = on_failure
         self._is_over = is_over
         self._clock = clock
@@ -130,8 +111,8 @@ class PlayerSupervisor:
         each, quota = self._watched[worker], self._quotas[worker]
         never_fits = each.was_refused_at_once
         each.player.end_at_once()
-        self._gateway.player_lost(worker)
-        each.talk.forget()
+        self._on_lost(worker)
+        each.conversation.forget()
         refusal = "another start would not help" if never_fits else quota.refusal()
         if refusal is not None:
             raise ActorError(
@@ -149,9 +130,11 @@ class PlayerSupervisor:
 class _Watched:
     """One player, and what is known of its present process."""
 
-    def __init__(self, player: PlayerProcess, talk: Talk, timeout_seconds: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, player: PlayerProcess, conversation: Conversation, timeout_seconds: float, clock: Callable[[], float]
+    ) -> None:
         self.player = player
-        self.talk = talk
+        self.conversation = conversation
         self._timeout_seconds = timeout_seconds
         self._clock = clock
         self._since = self._started = clock()
@@ -181,19 +164,19 @@ class _Watched:
     @property
     def was_refused_at_once(self) -> bool:
         """Whether it was refused before it ever played: it would be again."""
-        return bool(self.talk.fault) and not self._has_played
+        return bool(self.conversation.fault) and not self._has_played
 
     def fault(self) -> str | None:
         """Returns what is wrong with it, after `player N `; None if nothing is."""
-        now, player, phase = self._clock(), self.player, self.talk.phase
+        now, player, phase = self._clock(), self.player, self.conversation.phase
         self._has_played |= phase is Phase.RUNNING
-        if self.talk.fault:
-            return f"was refused: {self.talk.fault}"
+        if self.conversation.fault:
+            return f"was refused: {self.conversation.fault}"
         how = player.how_it_ended()
         if how is not None:
             # Looked at again: it may have said goodbye since, and what it said is taken in another thread.
-            phase = self.talk.phase
-            return causes.ended(
+            phase = self.conversation.phase
+            return ended(
                 how,
                 player.last_words(),
                 player.log,
@@ -203,10 +186,71 @@ class _Watched:
         if phase is Phase.CLOSED:
             self._closed_at = now if self._closed_at is None else self._closed_at
             late = now - self._closed_at > LINGER_SECONDS
-            return causes.lingers(LINGER_SECONDS, player.log) if late else None
-        since = self._since if phase is Phase.WAITING else self.talk.waiting_since
+            return lingers(LINGER_SECONDS, player.log) if late else None
+        since = self._since if phase is Phase.WAITING else self.conversation.waiting_since
         if since is None or now - max(since, self._since) <= self._timeout_seconds:
             return None
         if phase is Phase.WAITING:
-            return causes.never_connected(self._timeout_seconds, player.port, player.log)
-        return causes.fell_silent(self._timeout_seconds, player.log)
+            return never_connected(self._timeout_seconds, player.port, player.log)
+        return fell_silent(self._timeout_seconds, player.log)
+
+
+def never_connected(seconds: float, port: int, log: Path | None) -> str:
+    """Says that a player runs and has not called.
+
+    Args:
+        seconds: How long it was waited for.
+        port: Where.
+        log: Of the player.
+    """
+    return (
+        f"has not called port {port} within {seconds:g} s. Usual causes: it was built without ML-Agents, or its scene has "
+        "no agent; another port (--mlagents-port among --env-args); it needs graphics that are not there "
+        "(try --no-graphics), or needs them and was started with --no-graphics; it takes longer to load (raise "
+        f"--timeout-wait){_see(log)}"
+    )
+
+
+def fell_silent(seconds: float, log: Path | None) -> str:
+    """Says that a player which has called sends nothing more.
+
+    Args:
+        seconds: How long it was waited for.
+        log: Of the player.
+    """
+    return (
+        f"is connected, and has sent nothing for {seconds:g} s. Usual causes: no agent asks for decisions (add a "
+        "DecisionRequester to it, or call RequestDecision); Behavior Type is Heuristic Only or Inference Only, where it "
+        "must be Default; it hangs, or was stopped; it needs graphics that are not there (try --no-graphics), or needs "
+        "them and was started with --no-graphics; a scene takes longer to load, or a step to simulate (raise "
+        f"--timeout-wait){_see(log)}"
+    )
+
+
+def ended(how: str, last_words: str, log: Path | None, *, has_called: bool, said_so: bool) -> str:
+    """Says that a player's process has ended.
+
+    Args:
+        how: Exit code or signal, in words.
+        last_words: The last line it wrote, if any.
+        log: Of the player.
+        has_called: It was connected.
+        said_so: It closed the connection first, as a player does that quits by itself.
+    """
+    when = "quit by itself: it closed the connection and " if said_so else "" if has_called else "never connected: it "
+    words = f"; its last output: {last_words}" if last_words else ""
+    return f"{when}{how}{words}{_see(log)}"
+
+
+def lingers(seconds: float, log: Path | None) -> str:
+    """Says that a player closed the connection, and its process goes on.
+
+    Args:
+        seconds: How long it was waited for.
+        log: Of the player.
+    """
+    return f"closed the connection, and its process went on for {seconds:g} s{_see(log)}"
+
+
+def _see(log: Path | None) -> str:
+    return f". See {log}" if log is not None else ""

@@ -74,7 +74,7 @@ def test_nan_and_players_that_leave(tmp_path: Path) -> None:
         player.step(Ball=[ball(1, value=float("nan"), reward=1), ball(2, value=3, reward=1)])
         player.step(Ball=[ball(1, value=4, done=True), ball(2, value=5, reward=2, done=True), ball(1, value=6)])
         player.step(Ball=[ball(1, value=7, reward=8)])
-        served.gateway.request_reset(0)
+        served.reset()
         player.step(Ball=[ball(1, value=8, reward=9)])
         served.learner.wait_until(lambda: path.exists() and path.stat().st_size > 100)
     demos.close()

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Self
 
 import grpc
@@ -13,14 +14,15 @@ from communicator_objects.agent_pb2 import AgentInfoProto
 from communicator_objects.behavior_pb2 import ActionSpecProto, BrainParametersProto
 from communicator_objects.unity_message_pb2 import UnityMessageProto, UnityRLInputProto
 from rollcast.specs import BehaviorSpec
+from rollcast.v1 import policy_pb2, session_pb2
 
 from actor_client.connection.link import LearnerLink
 from actor_client.demos.players import PlayerDemos
 from actor_client.policy.actions import PolicyUnusable
 from actor_client.policy.runner import Policy
-from actor_client.unity.channels.hub import SideChannels
+from actor_client.unity.channels.side_channels import SideChannels
 from actor_client.unity.conversation import Conversation
-from actor_client.unity.gateway import Gateway, GatewaySettings
+from actor_client.unity.gateway import Gateway
 from actor_client.unity.mailbox import Mailbox
 from actor_client.unity.server import PlayerServer
 from tests.actor_client.scripted import DEAD_SECONDS, ScriptedLearner
@@ -163,6 +165,13 @@ class Served:
         spec = self.declared(behavior)
         self.learner.publish(behavior, version, payload=flat_policy(spec, **outputs), described=described(spec))
 
+    def reset(self) -> None:
+        """Asks the players, as the learner does, to begin again; returns once the gateway knows."""
+        current = self.link.assignment
+        number = 1 if current is None else current.id + 1
+        self.learner.assign(policy_pb2.Assignment(id=number, reset=policy_pb2.RESET_MODE_NOW))
+        self.learner.wait_until(lambda: self.link.assignment is not None and self.link.assignment.id == number)
+
     def declared(self, behavior: str = "Ball") -> BehaviorSpec:
         """What the behavior was declared as."""
         self.learner.wait_until(lambda: behavior in self.link.books())
@@ -199,13 +208,13 @@ def serving(
         server.start()
     link = LearnerLink(learner.address, actor_name="gateway", load=Policy.load, client_version="test")
     link.start()
-    run_info = link.open(DEAD_SECONDS)
+    areas = session_pb2.EnvironmentSettings(num_areas=num_areas)
+    run_info = replace(link.open(DEAD_SECONDS), environment_settings=areas)
     gateway = Gateway(
         link,
         run_info,
         mailbox,
         conversations,
-        GatewaySettings(run_info.engine_settings, num_areas),
         channels=channels or (lambda worker: SideChannels(worker, first_of_run=worker == 0)),
         demos=demos,
     )

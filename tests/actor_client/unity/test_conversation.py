@@ -11,14 +11,13 @@ from communicator_objects.unity_message_pb2 import UnityMessageProto, UnityOutpu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actor_client.unity import handshake
+from actor_client.unity import replies
 from actor_client.unity.conversation import Conversation, Phase
-from actor_client.unity.faults import BadPlayerData
-from actor_client.unity.mailbox import Kind, Mailbox, Post
+from actor_client.unity.mailbox import BadPlayerData, Kind, Mailbox, Post
 from tests.actor_client.scripted import wait_until
 from tests.actor_client.unity.harness import ball, hello, id_of, ready
 
-FAREWELL = handshake.farewell().SerializeToString()
+FAREWELL = replies.farewell().SerializeToString()
 
 
 class Times:
@@ -69,9 +68,9 @@ class Talk:
         """The first two exchanges."""
         greeting = self.say(hello())
         self.conversation.reader = Agents()
-        greeting.answer(handshake.greeting(greeting.content, 1, 1))
+        greeting.answer(replies.greeting(greeting.content, 1, 1))
         self.coming.result()
-        self.say(ready()).answer(handshake.reset(b""))
+        self.say(ready()).answer(replies.reset(b""))
         self.coming.result()
 
 
@@ -96,10 +95,10 @@ def test_phases_follow_the_exchanges_and_time_counts_for_who_owes(talk: Talk) ->
     assert (conversation.phase, conversation.waiting_since) == (Phase.WAITING, 1.0)
     greeting = talk.say(hello())
     assert (conversation.phase, conversation.waiting_since) == (Phase.GREETED, None)
-    greeting.answer(handshake.greeting(greeting.content, 1, 1))
+    greeting.answer(replies.greeting(greeting.content, 1, 1))
     talk.coming.result()
     assert conversation.waiting_since is not None
-    talk.say(ready()).answer(handshake.reset(b""))
+    talk.say(ready()).answer(replies.reset(b""))
     talk.coming.result()
     assert conversation.phase is Phase.RUNNING
     assert conversation.counts.exchanges == 2
@@ -128,7 +127,7 @@ def test_every_version_with_our_first_number_is_welcome(talk: Talk, version: str
 def test_old_packages_hear_of_an_old_trainer(talk: Talk, package: str, told: str) -> None:
     """They refuse versions that they do not know; newer ones log what they hear."""
     greeting = talk.say(hello("1.0.0", package))
-    answer = handshake.greeting(greeting.content, 1, 1).unity_input.rl_initialization_input
+    answer = replies.greeting(greeting.content, 1, 1).unity_input.rl_initialization_input
     assert answer.package_version == told
     assert answer.HasField("capabilities")
 
@@ -141,7 +140,7 @@ def test_bytes_of_strangers_end_their_own_call_alone(data: bytes) -> None:
 
     def end_all() -> None:
         for post in mailbox.take():
-            post.answer(handshake.farewell())
+            post.answer(replies.farewell())
 
     mailbox.ring = end_all
     assert Conversation(0, mailbox).exchange(data) == FAREWELL
@@ -157,7 +156,7 @@ def test_stray_calls_leave_the_player_alone(talk: Talk, capsys: pytest.CaptureFi
     strange = [draw.randbytes(50), b"", step().SerializeToString(), ready().SerializeToString(), b"\xff" * 9]
     for data in strange:
         assert talk.conversation.exchange(data) == FAREWELL
-    pending.answer(handshake.step())
+    pending.answer(replies.step())
     assert player.result() != FAREWELL
     assert talk.conversation.fault == ""
     assert len(capsys.readouterr().out.splitlines()) == 1
@@ -238,7 +237,7 @@ def test_closing_ends_what_waits_and_what_comes(talk: Talk) -> None:
     pending = talk.say(step())
     talk.conversation.close()
     assert talk.coming.result() == FAREWELL
-    assert not pending.answer(handshake.step())
+    assert not pending.answer(replies.step())
     assert talk.conversation.exchange(hello().SerializeToString()) == FAREWELL
 
 
@@ -256,6 +255,6 @@ def test_forgetting_makes_room_for_the_next_process(talk: Talk) -> None:
 def test_an_answer_that_players_cannot_take_ends_the_player_in_one_line(talk: Talk) -> None:
     """Above four megabytes a player's gRPC fails without a word."""
     talk.begin()
-    talk.say(step()).answer(handshake.reset(bytes(5_000_000)))
+    talk.say(step()).answer(replies.reset(bytes(5_000_000)))
     assert talk.coming.result() == FAREWELL
     assert "5000" in talk.conversation.fault

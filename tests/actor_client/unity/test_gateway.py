@@ -176,16 +176,6 @@ def test_new_parameters_without_a_reset_go_out_with_the_next_answer() -> None:
         assert not player.step(Ball=[ball(0, done=True), ball(0)]).side_channel
 
 
-def test_a_reset_can_be_asked_for_here() -> None:
-    """`request_reset` resets the players that run, and each once."""
-    with ScriptedLearner() as learner, ExitStack() as stack:
-        served = stack.enter_context(serving(learner))
-        player = playing(stack, served)
-        served.gateway.request_reset()
-        assert player.step(Ball=[ball(0)]).command == RESET
-        assert player.step(Ball=[ball(0)]).command == STEP
-
-
 def test_a_learner_that_was_started_anew_is_awaited() -> None:
     """Rows of the old generation are discarded, the player waits for the new one's policy, and goes on."""
     with ScriptedLearner() as learner, ExitStack() as stack:

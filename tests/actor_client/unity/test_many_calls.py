@@ -49,7 +49,7 @@ def test_everyone_gets_what_it_asked_for() -> None:
             served.publish(version=version)
             learner.hold(1, active=version % 2 == 0)
             if version % 5 == 0:
-                served.gateway.request_reset(version % PLAYERS)
+                served.reset()
             version += 1
             if version % 2 == 0:
                 learner.hold(1, active=False)

@@ -7,8 +7,7 @@ from prometheus_client import CollectorRegistry
 from actor_client.counts import AgentCounts
 from actor_client.unity.conversation import Conversation, Phase
 from actor_client.unity.mailbox import Mailbox
-from actor_client.unity.metrics import PlayerMetrics
-from actor_client.unity.snapshot import snapshot
+from actor_client.unity.metrics import PlayerMetrics, snapshot
 
 
 def test_numbers_of_all_players_are_added_up() -> None:

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from actor_client.exits import ActorError, ExitCode
-from actor_client.unity import handshake
+from actor_client.unity import replies
 from actor_client.unity.server import LOOPBACK, PlayerServer
 from tests.actor_client.unity.harness import METHOD
 
@@ -86,7 +86,7 @@ def test_a_message_above_the_limit_is_one_line(capsys: pytest.CaptureFixture[str
     server = PlayerServer(0, ["127.0.0.1"], 0, Echo(), 1 << 20)
     server.start()
     try:
-        assert echoed(server, bytes((1 << 20) + 1)) == handshake.farewell().SerializeToString()
+        assert echoed(server, bytes((1 << 20) + 1)) == replies.farewell().SerializeToString()
         assert echoed(server, bytes(1 << 20)) == bytes(1 << 20)
     finally:
         server.stop()

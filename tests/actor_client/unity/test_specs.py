@@ -12,7 +12,7 @@ from rollcast import limits
 from rollcast.enums import DimensionProperty, ImageLayout, ObservationKind, ObservationRole
 from rollcast.specs import BehaviorSpec
 
-from actor_client.unity.faults import BadPlayerData
+from actor_client.unity.mailbox import BadPlayerData
 from actor_client.unity.specs import behavior_spec, parse_behavior_id
 from tests.actor_client.unity.agents import (
     BEHAVIOR,

@@ -16,7 +16,7 @@ from communicator_objects.unity_message_pb2 import UnityMessageProto
 
 from actor_client.exits import ExitCode
 from actor_client.settings.addresses import Ports
-from actor_client.unity.start import FAREWELL, Door, listening
+from actor_client.unity.server import FAREWELL, Door, listening
 from tests.actor_client.unity.harness import Caller
 from tests.actor_client.unity.players.programs import SECONDS, eventually
 from tests.e2e.unity import free_ports

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actor_client.unity.faults import BadPlayerData
+from actor_client.unity.mailbox import BadPlayerData
 from actor_client.unity.steps import BehaviorStep, form_of
 from tests.actor_client.unity.agents import (
     BEHAVIOR,

@@ -7,10 +7,8 @@ import pytest
 from rollcast.enums import StatAggregation
 from rollcast.v1 import policy_pb2, session_pb2
 
-from actor_client.unity.channels.engine import engine_records
 from actor_client.unity.channels.framing import BadSideChannel, Reader, pack, string, unpack
-from actor_client.unity.channels.parameters import parameter_records
-from actor_client.unity.channels.stats import StatRecord, read_stat
+from actor_client.unity.channels.records import StatRecord, engine_records, parameter_records, read_stat
 from tests.actor_client.unity.channels.recorded import RESET_HEX, STAT_HEX
 
 

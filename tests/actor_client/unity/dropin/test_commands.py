@@ -10,9 +10,9 @@ import pytest
 from actor_client.cli import build_parser as build_actor_parser
 from actor_client.unity.dropin import commands
 from actor_client.unity.dropin.addresses import LearnerAddress
+from actor_client.unity.dropin.commands import Plan, make_plan
 from actor_client.unity.dropin.exits import DropInError
 from actor_client.unity.dropin.flags import Given, parse
-from actor_client.unity.dropin.plan import Plan, make_plan
 from learner.common.exits import ExitCode
 
 HERE = LearnerAddress("127.0.0.1:50051", "127.0.0.1:50051", 50051, is_usual=True, is_shared=False)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
+
+import pytest
 from rollcast.v1 import session_pb2
 
 from actor_client.connection.session import RunInfo
+from actor_client.exits import ActorError, ExitCode
 from actor_client.rollout.link import ChunkLimits
 from actor_client.settings.commands import UnitySettings
 from actor_client.settings.loading import load
-from actor_client.unity.players.rules import resolve_rules
+from actor_client.unity.players.rules import NO_LIMIT, RestartQuota, log_place, resolve_rules
 
 
 def run_info(
@@ -64,3 +69,83 @@ def test_a_learner_that_says_nothing_leaves_defaults() -> None:
     rules = resolve_rules(load(UnitySettings, {"env": "B"}, {}), run_info())
     assert (rules.timeout_seconds, rules.max_lifetime_restarts, rules.rate_limit) == (60.0, 10, 1)
     assert (rules.period_seconds, rules.env_args, rules.no_graphics) == (60.0, (), False)
+
+
+class Clock:
+    """Time that a test sets."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        """Monotonic seconds."""
+        return self.now
+
+
+def test_a_lifetime_has_so_many_restarts() -> None:
+    """The limit itself is allowed, the next is refused with the key."""
+    quota = RestartQuota(2, NO_LIMIT, 60.0, Clock())
+    for _ in range(2):
+        assert quota.refusal() is None
+        quota.count()
+    refusal = quota.refusal()
+    assert refusal is not None
+    assert "max_lifetime_restarts is 2" in refusal
+
+
+def test_a_period_has_so_many_restarts() -> None:
+    """Once the oldest is older than the period there is room again."""
+    clock = Clock()
+    quota = RestartQuota(NO_LIMIT, 1, 60.0, clock)
+    quota.count()
+    clock.now = 60.0
+    refusal = quota.refusal()
+    assert refusal is not None
+    assert "1 times within 60 s" in refusal
+    assert "restarts_rate_limit_n is 1" in refusal
+    clock.now = 60.1
+    assert quota.refusal() is None
+    assert quota.restarts == 1
+
+
+def test_without_limits_nothing_is_refused_nor_kept() -> None:
+    """A player that fails for ever takes no memory."""
+    quota = RestartQuota(NO_LIMIT, NO_LIMIT, 60.0, Clock())
+    for _ in range(1000):
+        assert quota.refusal() is None
+        quota.count()
+    assert not quota._recent
+
+
+def test_zero_allows_none() -> None:
+    """Either limit at 0 makes the first failure the last."""
+    assert RestartQuota(0, NO_LIMIT, 60.0).refusal() is not None
+    assert RestartQuota(NO_LIMIT, 0, 60.0).refusal() is not None
+
+
+def test_logs_lie_where_ml_agents_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first actor's have the same names; those of others tell the actors apart."""
+    monkeypatch.chdir(tmp_path)
+    place = log_place(None, run_info())
+    assert place.folder == tmp_path / "results" / "run" / "run_logs"
+    assert not place.prefix
+    assert not list(place.folder.iterdir())
+    assert log_place(None, dataclasses.replace(run_info(), actor_index=2)).prefix == "2-"
+
+
+@pytest.mark.parametrize("run_id", ["..", "../../etc", "/etc", "", "a/b", ".hidden"])
+def test_a_learner_does_not_choose_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_id: str) -> None:
+    """A run whose name is no plain word has no folder here."""
+    monkeypatch.chdir(tmp_path)
+    assert log_place(None, dataclasses.replace(run_info(), run_id=run_id)).folder is None
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_was_asked_for_must_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default the players go on without; asked for, it is one line."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results").write_text("a file in the way")
+    assert log_place(None, run_info()).folder is None
+    with pytest.raises(ActorError, match="--log-dir results/x cannot be written to") as failure:
+        log_place(Path("results/x"), run_info())
+    assert failure.value.exit_code is ExitCode.USAGE
+    assert log_place(Path("mine"), run_info()).folder == tmp_path / "mine"

@@ -12,18 +12,19 @@ from pathlib import Path
 import pytest
 
 from actor_client.exits import ActorError, ExitCode
-from actor_client.unity import handshake
+from actor_client.unity import replies
 from actor_client.unity.conversation import Conversation, Phase
 from actor_client.unity.mailbox import Kind, Mailbox
 from actor_client.unity.players.launch import Launch
 from actor_client.unity.players.process import PlayerProcess, end_all
 from actor_client.unity.players.rules import PlayerRules
-from actor_client.unity.players.supervisor import PlayerSupervisor
+from actor_client.unity.players.supervisor import PlayerSupervisor, ended, fell_silent, never_connected
 from actor_client.unity.server import PlayerServer
 from tests.actor_client.unity.players.programs import LEAVES, SECONDS, eventually, greeter, script
 
 LONG_AGO = -2 * SECONDS
 STAYS = "import time\ntime.sleep(600)"
+LOG = Path("/logs/Player-1.log")
 
 
 class Desk:
@@ -53,9 +54,9 @@ class Desk:
         while not self._over.wait(0.01):
             for post in self.mailbox.take():
                 if post.kind is Kind.HELLO:
-                    post.answer(handshake.greeting(post.content, 1, 1))
+                    post.answer(replies.greeting(post.content, 1, 1))
                 elif post.kind is Kind.READY:
-                    post.answer(handshake.reset(b""))
+                    post.answer(replies.reset(b""))
 
 
 class Scene:
@@ -86,7 +87,7 @@ class Scene:
             self.processes,
             self.conversations,
             rules,
-            self.desk,
+            on_lost=self.desk.player_lost,
             on_failure=self.failures.append,
             is_over=lambda: self.is_over,
         )
@@ -235,3 +236,36 @@ def test_players_that_end_with_the_actor_are_no_failures(tmp_path: Path) -> None
         assert not threading.Event().wait(0.3)
         assert made.processes[0].pid == pid
         assert not made.failures
+
+
+def test_a_player_that_never_called() -> None:
+    """The port, a build without ML-Agents, graphics, and time to load."""
+    text = never_connected(60.0, 5006, LOG)
+    for words in (
+        "port 5006 within 60 s",
+        "without ML-Agents",
+        "--mlagents-port",
+        "graphics",
+        "--timeout-wait",
+        str(LOG),
+    ):
+        assert words in text
+    assert "\n" not in text
+
+
+def test_a_player_that_fell_silent() -> None:
+    """The two settings that users forget, by their names in the inspector."""
+    text = fell_silent(60.0, LOG)
+    for words in ("for 60 s", "DecisionRequester", "Behavior Type", "Default", "graphics", "--timeout-wait", str(LOG)):
+        assert words in text
+    assert "\n" not in text
+
+
+def test_a_player_that_ended() -> None:
+    """Whether it had called, and its last words."""
+    how = "ended with exit code 3"
+    assert ended(how, "", None, has_called=True, said_so=False) == how
+    assert ended(how, "no libfoo.so", LOG, has_called=False, said_so=False) == (
+        f"never connected: it {how}; its last output: no libfoo.so. See {LOG}"
+    )
+    assert ended(how, "", None, has_called=True, said_so=True).startswith("quit by itself: ")

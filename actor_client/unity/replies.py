@@ -1,4 +1,4 @@
-"""The first two exchanges with a player: which versions speak to each other, and what is answered."""
+"""Answers to players: greeting, reset, step and farewell; and which versions of the protocol are served."""
 
 import re
 from typing import Final

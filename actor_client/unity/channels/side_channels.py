@@ -13,11 +13,17 @@ from rollcast.limits import MIB
 from rollcast.v1 import policy_pb2, session_pb2
 
 from actor_client.logs import Notices
-from actor_client.unity.channels.engine import ENGINE_CHANNEL, engine_records
 from actor_client.unity.channels.framing import HEADER_BYTES, BadSideChannel, pack, unpack
-from actor_client.unity.channels.parameters import PARAMETERS_CHANNEL, parameter_records
 from actor_client.unity.channels.plugins import ChannelPlugin
-from actor_client.unity.channels.stats import STATS_CHANNEL, StatRecord, read_stat
+from actor_client.unity.channels.records import (
+    ENGINE_CHANNEL,
+    PARAMETERS_CHANNEL,
+    STATS_CHANNEL,
+    StatRecord,
+    engine_records,
+    parameter_records,
+    read_stat,
+)
 
 REPLY_BUDGET_BYTES: Final = 3 * MIB
 """Of one reply. A client refuses messages above 4 MiB; actions need the rest."""

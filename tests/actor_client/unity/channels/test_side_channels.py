@@ -11,9 +11,8 @@ from rollcast.v1 import policy_pb2, session_pb2
 from structlog.testing import capture_logs
 
 from actor_client.unity.channels.framing import pack, string, unpack
-from actor_client.unity.channels.hub import MAX_WAITING_BYTES, REPLY_BUDGET_BYTES, SideChannels
-from actor_client.unity.channels.parameters import PARAMETERS_CHANNEL
-from actor_client.unity.channels.stats import STATS_CHANNEL, StatRecord
+from actor_client.unity.channels.records import PARAMETERS_CHANNEL, STATS_CHANNEL, StatRecord
+from actor_client.unity.channels.side_channels import MAX_WAITING_BYTES, REPLY_BUDGET_BYTES, SideChannels
 from tests.actor_client.unity.channels.recorded import RESET_HEX, STAT_HEX
 from tests.actor_client.unity.channels.test_records import RECORDED_ENGINE, recorded_assignment
 

@@ -20,7 +20,7 @@ SECONDS = 60.0
 PARENT = """
 import sys
 from actor_client.unity.dropin.exits import DropInError
-from actor_client.unity.dropin.life import Around, Life, Signals
+from actor_client.unity.dropin.processes import Around, Life, Signals
 signals = Signals()
 around = Around(
     is_serving=lambda: len(sys.argv) > 5,

@@ -13,10 +13,14 @@ from typing import Any
 import pytest
 import yaml
 
+from actor_client.envs.factory import make_env_batch
 from learner.common.exits import ExitCode, UserError
 from learner.settings.load import load_run_options
-from tests.e2e.processes import ROOT, Processes, processes_in, wait_until
+from tests.e2e.inprocess import connected
+from tests.e2e.processes import ROOT, SECONDS, LearnerProcess, Processes, processes_in, wait_until
 from tests.e2e.toys import named
+
+pytestmark = pytest.mark.slow
 
 PACKAGE = Path(__file__).parent / "rollcast_example"
 INSTALL_SECONDS = 100
@@ -52,12 +56,30 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
         yield started
 
 
-def run_file(folder: Path, **changes: Any) -> Path:
+def run_file(folder: Path, rollcast: dict[str, Any] | None = None, **changes: Any) -> Path:
     """Writes a run file that uses all the package adds."""
     path = folder / "run.yaml"
     block = {"stats_writers": ["csv", "lines"], "callbacks": ["told"], "torch_threads": 1, "drain_seconds": 2.0}
-    path.write_text(yaml.safe_dump({"behaviors": {"Picture": BEHAVIOR | changes}, "rollcast": block}))
+    document = {"behaviors": {"Picture": BEHAVIOR | changes}, "rollcast": block | (rollcast or {})}
+    path.write_text(yaml.safe_dump(document | {"env_settings": {"seed": 3}}))
     return path
+
+
+def patient() -> dict[str, Any]:
+    """Changes the behavior to the trainer that extends APPO."""
+    hyperparameters = {key: value for key, value in BEHAVIOR["hyperparameters"].items() if key != "caution"}
+    return {"trainer_type": "patient", "hyperparameters": hyperparameters}
+
+
+def declared(learner: LearnerProcess) -> tuple[int, bool]:
+    """Declares the behavior as an actor does, and returns its lag limit and whether segments are cut at each swap."""
+    batch = make_env_batch(named("image_space"), num_envs=1, behavior="Picture")
+    try:
+        with connected(learner.address, "asking") as link:
+            behavior = link.declare(batch.spec, 0, 1, SECONDS)
+            return behavior.max_policy_lag, behavior.cut_at_swap
+    finally:
+        batch.close()
 
 
 def checked(site: Path, file: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -100,6 +122,43 @@ def test_settings_of_packages_are_checked_without_torch(site: Path, tmp_path: Pa
     shown = json.loads(done.stdout)["behaviors"]["Picture"]
     assert shown["hyperparameters"]["caution"] == 2.0
     assert shown["reward_signals"]["brightness"] == {"gamma": 0.5, "strength": 1.0, "full_scale": 510}
+
+
+@pytest.mark.parametrize("trainer", ["cautious", "patient"])
+def test_a_trainer_that_extends_ours_runs_in_lock_step(
+    trainer: str, site: Path, processes: Processes, tmp_path: Path
+) -> None:
+    """As its parent does: rounds are trained, and the run can be repeated."""
+    changes = {**patient(), "threaded": False} if trainer == "patient" else {}
+    file = run_file(tmp_path, {"lockstep": {"actors": 1}}, **changes)
+    learner = processes.learner(file, environment={"PYTHONPATH": str(site)})
+    actor = processes.actor(learner.address, named("image_space"))
+    assert (learner.wait(), actor.wait()) == (0, 0), learner.said() + actor.said()
+    summary = json.loads((learner.folder / "summary.json").read_text())
+    assert summary["lockstep"]["reproducible"]
+    assert summary["policy_version"] >= 2
+
+
+def test_a_trainer_that_extends_ppo_is_on_policy(site: Path, processes: Processes, tmp_path: Path) -> None:
+    """Under `on_policy: strict` actors cut segments at each swap, and the run trains; its lag limit is that of PPO."""
+    learner = processes.learner(run_file(tmp_path, {"on_policy": "strict"}), environment={"PYTHONPATH": str(site)})
+    assert declared(learner) == (4, True)
+    actor = processes.actor(learner.address, named("image_space"))
+    assert (learner.wait(), actor.wait()) == (0, 0), learner.said() + actor.said()
+    assert json.loads((learner.folder / "summary.json").read_text())["policy_version"] >= 2
+
+
+def test_a_trainer_that_extends_appo_is_threaded(site: Path, processes: Processes, tmp_path: Path) -> None:
+    """`check-config` says so; in a run it has the lag limit of APPO, and strict does not concern it."""
+    file = run_file(tmp_path, {"on_policy": "strict"}, **patient())
+    done = checked(site, file, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["behaviors"]["Picture"]["threaded"] is True
+    learner = processes.learner(file, environment={"PYTHONPATH": str(site)})
+    assert declared(learner) == (32, False)
+    actor = processes.actor(learner.address, named("image_space"))
+    assert (learner.wait(), actor.wait()) == (0, 0), learner.said() + actor.said()
+    assert json.loads((learner.folder / "summary.json").read_text())["policy_version"] >= 2
 
 
 @pytest.mark.parametrize(

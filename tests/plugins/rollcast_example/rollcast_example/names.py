@@ -1,4 +1,4 @@
-"""What the entry points of trainer and reward signal name.
+"""What the entry points of trainers and of the reward signal name.
 
 They carry their settings, and import torch only when they are called: `rollcast-learner check-config` stays quick.
 """
@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .settings import BrightnessSettings, CautiousHyperparameters
+from .settings import BrightnessSettings, CautiousHyperparameters, PatientHyperparameters
 
 if TYPE_CHECKING:
     from learner.rewards.learned import SignalSetup
     from learner.trainers.context import TrainerContext
 
     from .reward import Brightness
-    from .trainer import CautiousTrainer
+    from .trainer import CautiousTrainer, PatientTrainer
 
 
 class _CautiousName:
@@ -27,6 +27,18 @@ class _CautiousName:
         from .trainer import CautiousTrainer
 
         return CautiousTrainer(context)
+
+
+class _PatientName:
+    """``trainer_type: patient``."""
+
+    settings_model = PatientHyperparameters
+
+    def __call__(self, context: TrainerContext) -> PatientTrainer:
+        """Makes the trainer of a behavior."""
+        from .trainer import PatientTrainer
+
+        return PatientTrainer(context)
 
 
 class _BrightnessName:
@@ -42,4 +54,5 @@ class _BrightnessName:
 
 
 cautious = _CautiousName()
+patient = _PatientName()
 brightness = _BrightnessName()

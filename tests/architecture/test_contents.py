@@ -19,7 +19,7 @@ from tests.architecture.tree import (
 
 TOP_LEVEL = frozenset(
     {"protos", "learner", "actor_client", "tests", "deploy", "docker-compose.yml", "pyproject.toml", "constraints.txt"}
-    | {"buf.yaml", "Makefile", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE"}
+    | {"buf.yaml", "Makefile", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "DECISIONS.md", "SECURITY.md", "LICENSE"}
 )
 FORBIDDEN_MODULES = frozenset({"pickle", "cPickle", "cloudpickle", "dill", "shelve", "marshal", "joblib"})
 HIDDEN_ENDS = re.compile(r"\b(?:" + "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X")) + r")\b")

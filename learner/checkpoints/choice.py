@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from learner.checkpoints.documents import BadCheckpoint, read_document
-from learner.checkpoints.names import LAST, safe_name
+from learner.checkpoints.names import safe_name
 from learner.checkpoints.status import TrainingStatus
 from learner.common.exits import ExitCode, UserError
 from learner.common.saved_values import MAX_COUNT, count, reason
@@ -17,17 +17,6 @@ BEST_FILE: Final = "best.pt"
 BEST_MODEL: Final = "best.onnx"
 BEHAVIOR_KIND: Final = "behavior"
 _MAX_DIGITS: Final = len(str(MAX_COUNT))
-__all__ = [
-    "BEHAVIOR_KIND",
-    "BEST",
-    "BEST_FILE",
-    "BEST_MODEL",
-    "LAST",
-    "BehaviorCheckpoint",
-    "chosen_path",
-    "load_chosen",
-    "read_behavior",
-]
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,15 +146,6 @@ class TrainingStatus:
         """Returns the best checkpoint of a behavior; None before there is one."""
         return BestEntry.from_json(self._sections.get(behavior, {}).get("best_checkpoint"))
 
-    def set_elo(self, behavior: str, elo: float) -> None:
-        """Sets the self-play rating of a behavior."""
-        self._section(behavior)["elo"] = elo
-
-    def elo(self, behavior: str) -> float | None:
-        """Returns the self-play rating of a behavior."""
-        value = self._sections.get(behavior, {}).get("elo")
-        return float(value) if isinstance(value, int | float) else None
-
     def set_lesson(self, parameter: str, lesson: int) -> None:
         """Sets the number of the lesson of an environment parameter."""
         self._section(parameter)["lesson_num"] = lesson

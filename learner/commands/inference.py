@@ -12,7 +12,8 @@ import structlog
 from rollcast.enums import AssignmentRole, Purpose
 from rollcast.v1 import policy_pb2
 
-from learner.checkpoints.choice import LAST, load_chosen
+from learner.checkpoints.choice import load_chosen
+from learner.checkpoints.names import LAST
 from learner.checkpoints.runfolder import RunFolder
 from learner.checkpoints.store import CheckpointStore
 from learner.common.exits import ExitCode

@@ -14,7 +14,7 @@ import structlog
 from learner.checkpoints.documents import CheckpointFailed
 from learner.checkpoints.store import CheckpointStore, Export, encode_behavior
 from learner.curriculum.lessons import Lessons
-from learner.observe.metrics import LearnerMetrics
+from learner.observe.metrics.learner import LearnerMetrics
 from learner.trainers.base import Trainer
 
 log = structlog.get_logger(__name__)

@@ -15,7 +15,7 @@ from learner.evaluation.best import CHECKPOINT_SHARE, BestKeeper, Candidate
 from learner.evaluation.round import EvaluationRound, players
 from learner.ingest.sessions import SessionTable
 from learner.link.evaluation import EvaluationResult, Order, Played
-from learner.observe.metrics import LearnerMetrics
+from learner.observe.metrics.learner import LearnerMetrics
 from learner.observe.stats import Aggregation
 from learner.observe.view import Bottleneck
 from learner.publish.store import PolicyStore

@@ -15,7 +15,7 @@ from learner.ingest.queue import QueuedChunk
 from learner.ingest.session import Account, ActorSession
 from learner.ingest.sessions import SessionTable
 from learner.ingest.validate import Accepted, Rejected, ValidationLimits, Verdict, decode, judge
-from learner.observe.metrics import IntakeMetrics
+from learner.observe.metrics.learner import IntakeMetrics
 from learner.observe.metrics.values import CREDIT_EXCEEDED, MALFORMED
 
 

@@ -15,8 +15,6 @@ from rollcast.trajectories import Chunk
 
 from learner.ingest.wakeup import Wakeup
 
-__all__ = ["HoldReason", "Pace", "QueueFullError", "QueuedChunk", "TrajectoryQueue"]
-
 
 class QueueFullError(RuntimeError):
     """A chunk was put although `TrajectoryQueue.has_room` would have said no."""

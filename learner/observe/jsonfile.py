@@ -53,7 +53,7 @@ class AppendFile:
         self._file: BinaryIO = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, buffering=0)
         try:
             size_bytes = self._file.seek(0, os.SEEK_END)
-            self._end = _end_of_lines(path, size_bytes)
+            self._end = _end_of_lines(path) if size_bytes else 0
             if self._end < size_bytes:
                 self._file.truncate(self._end)
         except OSError:
@@ -87,18 +87,7 @@ class AppendFile:
             self._file.close()
 
 
-_BLOCK_BYTES = 65536
-
-
-def _end_of_lines(path: Path, size_bytes: int) -> int:
+def _end_of_lines(path: Path) -> int:
     """Returns the length of a file up to the end of its last whole line."""
     with open_regular(path) as file:
-        end = size_bytes
-        while end > 0:
-            start = max(0, end - _BLOCK_BYTES)
-            file.seek(start)
-            found = file.read(end - start).rfind(b"\n")
-            if found >= 0:
-                return start + found + 1
-            end = start
-    return 0
+        return sum(len(line) for line in file if line.endswith(b"\n"))

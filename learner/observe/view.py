@@ -46,11 +46,6 @@ class ActorNumbers(TypedDict):
     outstanding: int
 
 
-def no_actor_books() -> ActorNumbers:
-    """Returns the actors' part of the books where all that was taken was received."""
-    return ActorNumbers(discarded={}, dropped={}, outstanding=0)
-
-
 def empty_books() -> LedgerNumbers:
     """Returns the books of a behavior of which nothing has arrived."""
     return LedgerNumbers(received=0, trained=0, dropped={}, duplicate=0, queued=0, lost={}, unknown=0)

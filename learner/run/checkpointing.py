@@ -16,8 +16,9 @@ import structlog
 from google.protobuf.message import DecodeError
 from rollcast.errors import WireError
 
-from learner.checkpoints.choice import LAST, load_chosen
+from learner.checkpoints.choice import load_chosen
 from learner.checkpoints.documents import CheckpointFailed, saving
+from learner.checkpoints.names import LAST
 from learner.checkpoints.store import CheckpointStore, RecoverySchedule, SavedRunState
 from learner.common.exits import ExitCode, UserError
 from learner.common.saved_values import reason
@@ -25,7 +26,7 @@ from learner.curriculum.lessons import Lessons, no_lessons
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.ledger import Ledger
 from learner.ingest.sessions import SessionTable, restore, snapshot
-from learner.observe.metrics import CheckpointMetrics
+from learner.observe.metrics.learner import CheckpointMetrics
 from learner.observe.rates import Throttle
 from learner.run.lockstep.barrier import Lockstep
 from learner.status.run_status import RunStatus

@@ -27,7 +27,7 @@ from learner.ingest.ledger import Ledger
 from learner.ingest.sessions import SessionTable
 from learner.link.evaluation import EvaluationSink
 from learner.observe.address import BoundAddresses
-from learner.observe.metrics import LearnerMetrics
+from learner.observe.metrics.learner import LearnerMetrics
 from learner.observe.stats import StatsReporter
 from learner.observe.view import RunState, RunView
 from learner.publish.publisher import PolicyPublisher

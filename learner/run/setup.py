@@ -17,7 +17,8 @@ from learner.common.exits import ExitCode, UserError
 from learner.common.files import WriteFailed
 from learner.common.saved_values import count
 from learner.observe.address import BoundAddresses, write_addresses
-from learner.observe.metrics import GpuMemory, LearnerMetrics
+from learner.observe.metrics.learner import LearnerMetrics
+from learner.observe.metrics.state import GpuMemory
 from learner.observe.metrics.values import EPISODE_RETURN
 from learner.settings import LoadedRun, RunOptions, effective_document, sources_document, split_address
 from learner.settings.service import ServiceSettings

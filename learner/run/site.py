@@ -11,7 +11,7 @@ import torch
 
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.sessions import SessionTable
-from learner.observe.metrics import LearnerMetrics
+from learner.observe.metrics.learner import LearnerMetrics
 from learner.observe.view import RunView
 from learner.publish.store import PolicyStore
 from learner.run.control import RunControl

@@ -13,7 +13,7 @@ from learner.evaluation.during_training import EvaluationManager
 from learner.ingest.behaviors import Behavior
 from learner.ingest.ledger import Ledger
 from learner.link.evaluation import NoEvaluation
-from learner.observe.metrics import LearnerMetrics
+from learner.observe.metrics.learner import LearnerMetrics
 from learner.observe.stats import StatsReporter, StatsWriter
 from learner.observe.tensorboard import HYPERPARAMETERS, settings_table
 from learner.publish.publisher import PolicyPublisher

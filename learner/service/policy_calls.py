@@ -10,7 +10,7 @@ from rollcast.v1 import policy_pb2
 
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.sessions import SessionTable
-from learner.observe.metrics import PolicyMetrics
+from learner.observe.metrics.learner import PolicyMetrics
 from learner.publish.broadcast import Broadcast
 from learner.publish.store import PolicyStore
 from learner.service.hub import Hub

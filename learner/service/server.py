@@ -22,12 +22,12 @@ from learner.ingest.intake import ChunkIntake
 from learner.ingest.ledger import Ledger
 from learner.ingest.sessions import SessionTable
 from learner.link.evaluation import Order
-from learner.observe.metrics import LearnerMetrics
+from learner.observe.metrics.learner import LearnerMetrics
 from learner.publish.broadcast import Broadcast
 from learner.publish.store import PolicyStore
 from learner.service import control_calls, policy_calls, session_calls, trajectory
 from learner.service.control_calls import ActorRates, ControlHooks, ControlService
-from learner.service.guard import CallCounter, ErrorGuard
+from learner.service.guard import CallGuard
 from learner.service.hub import DRAIN_RETRY_SECONDS, Hub
 from learner.service.methods import add_service
 from learner.service.policy_calls import PolicyService
@@ -94,8 +94,7 @@ class LearnerServer:
             self._hub.assign(run.assignment)
         newest_version = _newest_version(store, run.generation)
         intake = ChunkIntake(behaviors, sessions, ledger, newest_version=newest_version, metrics=metrics.intake)
-        self._guard = ErrorGuard(metrics.error)
-        self._calls = CallCounter(metrics.calls)
+        self._guard = CallGuard(metrics.error, metrics.calls)
         self._session_service = SessionService(
             self._hub, sessions, behaviors, run, metrics=metrics.sessions, newest_version=newest_version
         )
@@ -106,7 +105,7 @@ class LearnerServer:
         self._rates = ActorRates(sessions)
         self._control_service = ControlService(control, sessions, self._rates, run.server_version)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # untyped package
-        interceptors = [self._calls, self._guard]
+        interceptors = [self._guard]
         self._server = grpc.aio.server(interceptors=interceptors, options=server_options(settings.max_chunk_bytes))
         self._control_server = grpc.aio.server(interceptors=interceptors, options=server_options())
         self._ticker: asyncio.Task[None] | None = None
@@ -150,7 +149,7 @@ class LearnerServer:
             (self._server, policy_calls.NAME, self._policy_service.handlers()),
             (self._control_server, control_calls.NAME, self._control_service.handlers()),
         ):
-            self._calls.declare(name, handlers)
+            self._guard.declare(name, handlers)
             add_service(server, name, handlers)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)  # type: ignore[no-untyped-call]
         if self._settings.reflection:
@@ -163,7 +162,9 @@ class LearnerServer:
             await self._server.stop(None)  # frees the port that was had
             await self._control_server.stop(None)
             raise
-        await self._set_health(serving=True)
+        for name in ("", *SERVICES):
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        self._is_healthy = True
         await self._server.start()
         await self._control_server.start()
         for wakeup in self._hub.wakeups:
@@ -192,10 +193,6 @@ class LearnerServer:
     def release(self, session_id: str) -> None:
         """Ends the evaluation of one actor, and lets it go back to what everybody does; from any thread."""
         self._loop.call_soon_threadsafe(self._hub.release, session_id)
-
-    def set_serving(self, *, serving: bool) -> None:
-        """Says in health checks whether the learner is well: False once a trainer has failed. From any thread."""
-        asyncio.run_coroutine_threadsafe(self._set_health(serving=serving), self._loop)
 
     async def drain(
         self, *, final: bool, seconds: float, hurry: asyncio.Event | None = None, has_failed: bool = False
@@ -254,12 +251,6 @@ class LearnerServer:
     def _still_here(self, *, final: bool) -> set[str]:
         """Returns the sessions that did not end (a final drain), or whose upload did not."""
         return {session.session_id for session in self._sessions.live() if final or session.is_connected}
-
-    async def _set_health(self, *, serving: bool) -> None:
-        self._is_healthy = serving
-        kind = health_pb2.HealthCheckResponse
-        for name in ("", *SERVICES):
-            await self._health.set(name, kind.SERVING if serving else kind.NOT_SERVING)
 
     async def _tick(self) -> None:
         """Ends sessions whose lease ran out, and measures rates."""

@@ -25,7 +25,7 @@ from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.session import ActorCounters, PolicyState, check_agents
 from learner.ingest.sessions import Opened, Opening, Resumption, SessionTable
 from learner.ingest.times import ActorTimes, report_seconds
-from learner.observe.metrics import SessionMetrics
+from learner.observe.metrics.learner import SessionMetrics
 from learner.observe.rates import Throttle
 from learner.service.hub import Hub
 from learner.service.methods import BytesContext, Handlers, unary

@@ -16,7 +16,7 @@ from learner.ingest.behaviors import NOT_TRAINING
 from learner.ingest.intake import ChunkIntake
 from learner.ingest.sessions import SessionTable
 from learner.ingest.validate import Rejected
-from learner.observe.metrics import IntakeMetrics
+from learner.observe.metrics.learner import IntakeMetrics
 from learner.observe.rates import Throttle
 from learner.service.hub import Hub
 from learner.service.methods import BytesContext, Handlers, parse, stream_stream

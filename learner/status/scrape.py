@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.session import ActorSession
 from learner.ingest.sessions import SessionTable
-from learner.observe.metrics import BehaviorNumbers, GpuMemory, MetricsSnapshot, Spread
+from learner.observe.metrics.state import BehaviorNumbers, GpuMemory, MetricsSnapshot, Spread
 from learner.observe.view import BehaviorView, Bottleneck, RunView
 from learner.publish.store import PolicyStore
 from learner.service.server import LearnerServer

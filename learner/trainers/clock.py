@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from learner.observe.metrics import BehaviorMetrics
+from learner.observe.metrics.behaviors import BehaviorMetrics
 from learner.observe.stats import StatsReporter
 
 

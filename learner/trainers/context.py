@@ -14,7 +14,8 @@ from learner.ingest.behaviors import Behavior
 from learner.ingest.ledger import Ledger
 from learner.link.evaluation import EvaluationSink, NoEvaluation
 from learner.networks.policy import PolicyNetwork
-from learner.observe.metrics import BehaviorMetrics, unobserved
+from learner.observe.metrics.behaviors import BehaviorMetrics
+from learner.observe.metrics.learner import unobserved
 from learner.observe.stats import StatsReporter
 from learner.optimizers.reduce import Reduce, SingleLearner
 from learner.settings.service import ServiceSettings

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 
+from rollcast.enums import HoldReason
+
 from learner.buffers.buffer import UpdateBuffer
 from learner.buffers.columns import on_policy_columns
 from learner.buffers.sizes import ring_size
 from learner.ingest.behaviors import NOT_TRAINING
-from learner.ingest.queue import HoldReason, Pace, QueuedChunk
+from learner.ingest.queue import Pace, QueuedChunk
 from learner.trainers.base import RingNumbers
 from learner.trainers.context import TrainerContext
 from learner.trainers.intake import Intake

@@ -6,7 +6,7 @@ import structlog
 from rollcast.enums import StatAggregation
 from rollcast.trajectories import Chunk
 
-from learner.observe.metrics import BehaviorMetrics
+from learner.observe.metrics.behaviors import BehaviorMetrics
 from learner.observe.stats import Aggregation, StatsReporter
 
 log = structlog.get_logger(__name__)

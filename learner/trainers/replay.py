@@ -17,7 +17,7 @@ from learner.buffers.replay_file import FILE_NAME, OTHER_FILE_NAME, BadReplay, r
 from learner.common.saved_values import count
 from learner.ingest.behaviors import NOT_TRAINING
 from learner.ingest.queue import Pace, QueuedChunk
-from learner.observe.metrics import ReplayNumbers
+from learner.observe.metrics.behaviors import ReplayNumbers
 from learner.settings.hyperparameters import ReplayHyperparameters
 from learner.sizing.replay_size import replay_row_bytes, replay_size
 from learner.trainers.base import RingNumbers

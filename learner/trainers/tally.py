@@ -14,7 +14,7 @@ from rollcast.trajectories import Chunk
 from learner.common.saved_values import count, numbers
 from learner.curriculum.lessons import Lessons, no_lessons
 from learner.link.evaluation import EvaluationSink, NoEvaluation, hand_on
-from learner.observe.metrics import BehaviorMetrics
+from learner.observe.metrics.behaviors import BehaviorMetrics
 from learner.observe.stats import Aggregation, StatsReporter
 from learner.settings.trainer import TrainerSettings
 from learner.trainers.records import RecordTally

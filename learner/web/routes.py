@@ -19,6 +19,7 @@ import structlog
 from aiohttp import hdrs, web
 
 from learner.observe.history import HistoryView
+from learner.observe.metrics.learner import CONTENT_TYPE
 from learner.observe.view import ActorView, BehaviorView
 from learner.web.guard import RequestRefused, json_answer, to_json
 from learner.web.hooks import StatusView, WebHooks
@@ -160,7 +161,6 @@ def _actor(view: ActorView) -> dict[str, Any]:
     return {**asdict(view), "books": {**asdict(view.books), "balanced": view.books.balanced}}
 
 
-METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 SAVE_SECONDS: Final = 120.0
 THREADS: Final = 2
 """For all readers together: of their own, for in the loop's the learner publishes, and ends the run."""
@@ -225,7 +225,7 @@ class Routes:
 
     async def metrics(self, _request: web.Request) -> web.Response:
         """The metrics, for Prometheus."""
-        return web.Response(body=await self._metrics.get(), headers={"Content-Type": METRICS_TYPE})
+        return web.Response(body=await self._metrics.get(), headers={"Content-Type": CONTENT_TYPE})
 
     async def healthz(self, _request: web.Request) -> web.Response:
         """Whether the learner is well, for those who look at the code alone."""

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import math
 import socket
 from typing import Final
 
 import structlog
 from aiohttp import web
+from aiohttp.typedefs import Handler
+from aiohttp.web_protocol import RequestHandler
+from aiohttp.web_server import Server
 
 from learner.common.exits import ExitCode, UserError
 from learner.observe.address import page_url
 from learner.settings.service import is_loopback, split_address
-from learner.web.connections import Connections, Waiting
 from learner.web.guard import MAX_BODY_BYTES, make_guard
 from learner.web.hooks import WebHooks
 from learner.web.operator_token import OperatorToken
@@ -31,7 +34,77 @@ STOP_SECONDS: Final = 1.0
 FAREWELL_SECONDS: Final = 1.5
 BACKLOG: Final = 64
 
+_FULL: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: 85\r\n"
+    b"Retry-After: 5\r\nConnection: close\r\n\r\n"
+    b'{"error":{"reason":"TOO_MANY_CONNECTIONS","message":"too many connections are open"}}'
+)
+
 log = structlog.get_logger(__name__)
+
+
+class Connections:
+    """Makes the protocols of new connections, and knows which of them wait for a request of their client.
+
+    At the limit a new connection takes the place of the one that has waited longest, so that neither idle clients nor
+    slow ones can hold the port: a client that sends its request byte by byte waits like one that is silent.
+
+    Args:
+        limit: how many connections there may be at once.
+        patience_seconds: so long a client may always take for its request.
+    """
+
+    def __init__(self, limit: int, patience_seconds: float) -> None:
+        self._limit = limit
+        self._patience_seconds = patience_seconds
+        self._since: dict[RequestHandler, float] = {}
+        self._coming = 0
+
+    @web.middleware
+    async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Notes that a connection is being answered, and that it waits again."""
+        self._since[request.protocol] = math.inf
+        try:
+            return await handler(request)
+        finally:
+            self._since[request.protocol] = asyncio.get_running_loop().time()
+
+    def accept(self, server: Server) -> RequestHandler | Refusal:
+        """Returns the protocol of a new connection; for ``create_server``."""
+        loop = asyncio.get_running_loop()
+        self._since = {each: since for each, since in self._since.items() if each.transport is not None}
+        if len(self._since) + self._coming >= self._limit and not self._make_room(loop.time()):
+            return Refusal()
+        # Many connections may be accepted in one go. The loop tells a protocol of its connection in its next round,
+        # right after `_has_come`: until then it is counted here.
+        self._coming += 1
+        protocol = server()
+        loop.call_soon(self._has_come, protocol, loop.time())
+        return protocol
+
+    def _has_come(self, protocol: RequestHandler, now: float) -> None:
+        self._coming -= 1
+        self._since[protocol] = now
+
+    def _make_room(self, now: float) -> bool:
+        longest = min(self._since, key=lambda each: self._since[each], default=None)
+        if longest is None or now - self._since[longest] < self._patience_seconds:
+            return False
+        if not isinstance(longest.transport, asyncio.Transport):
+            return False
+        del self._since[longest]
+        longest.transport.abort()  # whatever it has not read yet, so that it is gone in the loop's next round
+        return True
+
+
+class Refusal(asyncio.Protocol):
+    """Answers that there is no room, and closes the connection."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Answers at once, whatever would have been asked."""
+        if isinstance(transport, asyncio.WriteTransport):
+            transport.write(_FULL)
+        transport.close()
 
 
 class WebServer:
@@ -84,9 +157,9 @@ class WebServer:
             UserError: the address cannot be had (PORT_IN_USE).
         """
         listening = self._listen()
-        waiting = Waiting()
+        connections = Connections(self._max_connections, self._patience_seconds)
         guard = make_guard(only_local_names=is_loopback(self.address))
-        app = web.Application(middlewares=[waiting.middleware, guard], client_max_size=MAX_BODY_BYTES)
+        app = web.Application(middlewares=[connections.middleware, guard], client_max_size=MAX_BODY_BYTES)
         self._routes = Routes(self._hooks, self._token, load_page())
         self._routes.add_to(app)
         quiet = logging.Logger("aiohttp")  # noqa: LOG001 - of its own, on purpose: strangers must not fill our log
@@ -108,8 +181,7 @@ class WebServer:
         if server is None:
             raise RuntimeError("aiohttp made no server")
         loop = asyncio.get_running_loop()
-        connections = Connections(server, self._max_connections, loop, waiting, self._patience_seconds)
-        self._server = await loop.create_server(connections, sock=listening, backlog=BACKLOG)
+        self._server = await loop.create_server(lambda: connections.accept(server), sock=listening, backlog=BACKLOG)
         self.address = _bound(self.address, listening)
 
     async def farewell(self) -> None:

@@ -10,8 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from actor_client.connection.books import ActorSnapshot
 from actor_client.metrics import ActorBuild, ActorMetrics
 from actor_client.unity.metrics import PlayerMetrics, PlayersSnapshot
-from learner.observe.metrics import BehaviorNumbers, GpuMemory, LearnerMetrics, MetricsSnapshot, Spread
-from learner.observe.metrics.learner import BIDI_STREAM, UNARY
+from learner.observe.metrics.learner import LearnerMetrics
+from learner.observe.metrics.state import BehaviorNumbers, GpuMemory, MetricsSnapshot, Spread
 from learner.observe.view import LockstepView
 from tests.architecture.tree import ROOT
 
@@ -59,8 +59,8 @@ def learner_text() -> bytes:
     metrics.behavior("A").note_evaluation(mean=1.0, std=0.0, episodes=1, step=1)
     metrics.behavior("A").note_best(1.0, 1)
     metrics.declare_stats_writers([object()])
-    metrics.calls.declare(UNARY, "a.B", ["C"])
-    metrics.calls.declare(BIDI_STREAM, "a.B", ["D"])
+    metrics.calls.declare("a.B", "C", streams=(False, False))
+    metrics.calls.declare("a.B", "D", streams=(True, True))
     behavior = dataclasses.replace(BehaviorNumbers.empty("A"), mean_return=1.0)
     metrics.watch(
         lambda: MetricsSnapshot(

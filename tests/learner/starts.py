@@ -10,7 +10,7 @@ from typing import Any
 from learner.checkpoints.runfolder import RunFolder, open_run_folder
 from learner.checkpoints.store import CheckpointStore, SavedRunState
 from learner.curriculum.lessons import Lessons
-from learner.observe.metrics import LearnerMetrics
+from learner.observe.metrics.learner import LearnerMetrics
 from learner.observe.stats import StatsReporter
 from learner.run.checkpointing import CheckpointKeeper
 from learner.run.trainer_factory import trainer_stats

@@ -6,7 +6,7 @@ import itertools
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -164,9 +164,6 @@ class HoldClock(Collector):
         yield seconds
 
 
-_BEHAVIOR: Final = ("behavior",)
-
-
 @dataclass(frozen=True, slots=True)
 class LossNumbers:
     """What an update came to. The three terms are weighted, so that they add up to the loss.
@@ -219,6 +216,48 @@ class ReplayNumbers(NamedTuple):
     evicted_undrawn: int
 
 
+_GAUGES: Final[Mapping[str, str]] = {
+    "loss": "Loss of the last update.",
+    "grad_norm": "Norm of the gradient before clipping, last minibatch.",
+    "approx_kl": "Divergence from the recorded policy, last minibatch.",
+    "clip_ratio": "Share of ratios that are beyond the clip, last minibatch.",
+    "explained_variance_ratio": "Variance of returns that the critic explains.",
+    "entropy_nats": "Mean entropy of the policy.",
+    "learning_rate": "Learning rate of the last update.",
+    "log_prob_error_max": "Largest difference of log-probabilities on fresh steps.",
+    "replay_steps": "Steps in replay memory.",
+    "owed_updates": "Updates that are owed for steps that entered replay memory.",
+    "last_update_timestamp_seconds": "When the last update was completed.",
+    "last_publish_timestamp_seconds": "When the newest version was published.",
+}
+_LATE_GAUGES: Final[Mapping[str, str]] = {
+    "evaluation_return_mean": "Mean return of the last evaluation.",
+    "evaluation_return_std": "Standard deviation of its returns.",
+    "evaluation_step": "Trainer step of the policy that it measured.",
+    "best_return": "What the best checkpoint was chosen by.",
+    "best_step": "Trainer step of the best checkpoint.",
+}
+"""Their series exist from the first value on."""
+_COUNTERS: Final[Mapping[str, str]] = {
+    "updates": "Completed updates.",
+    "replay_drawn_steps": "Draws from replay memory, of which a step may have many.",
+    "replay_evicted_steps": "Steps that left replay memory to make room.",
+    "replay_evicted_undrawn_steps": "Of these, steps that were never drawn.",
+    "evaluation_episodes": "Episodes that counted in evaluations.",
+}
+_UPDATE_GAUGES: Final = [
+    "loss",
+    "grad_norm",
+    "approx_kl",
+    "clip_ratio",
+    "entropy_nats",
+    "learning_rate",
+    "log_prob_error_max",
+]
+"""Named as in `LossNumbers`."""
+_REPLAY_COUNTERS: Final = ("replay_drawn_steps", "replay_evicted_steps", "replay_evicted_undrawn_steps")
+
+
 class BehaviorFamilies:
     """The metrics with the label ``behavior`` that trainers feed.
 
@@ -236,13 +275,13 @@ class BehaviorFamilies:
         self.queue_wait = queue_wait
 
         def gauge(name: str, text: str, *labels: str) -> Gauge:
-            return Gauge(PREFIX + name, text, (*_BEHAVIOR, *labels), registry=registry)
+            return Gauge(PREFIX + name, text, (BEHAVIOR, *labels), registry=registry)
 
         def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(PREFIX + name, text, (*_BEHAVIOR, *labels), registry=registry)
+            return Counter(PREFIX + name, text, (BEHAVIOR, *labels), registry=registry)
 
         def histogram(name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-            return Histogram(PREFIX + name, text, (*_BEHAVIOR, *labels), buckets=buckets, registry=registry)
+            return Histogram(PREFIX + name, text, (BEHAVIOR, *labels), buckets=buckets, registry=registry)
 
         def arrays(name: str, text: str, bounds: tuple[float, ...]) -> ArrayHistogram:
             return ArrayHistogram(PREFIX + name, text, bounds, registry)
@@ -252,33 +291,13 @@ class BehaviorFamilies:
         self.episode_steps = arrays("episode_steps", "Lengths of training episodes.", EPISODE_STEPS)
         self.batch_wait = histogram("batch_wait_seconds", "Time of collecting, an update.", WAIT_SECONDS)
         self.update_seconds = histogram("update_seconds", "Time of updating, by phase.", UPDATE_SECONDS, "phase")
-        self.updates = counter("updates", "Completed updates.")
-        self.skipped_updates = counter("skipped_updates", "Updates that were thrown away.", "reason")
-        self.loss = gauge("loss", "Loss of the last update.")
+        self.gauges = {name: gauge(name, text) for name, text in {**_GAUGES, **_LATE_GAUGES}.items()}
+        self.counters = {name: counter(name, text) for name, text in _COUNTERS.items()}
         self.loss_term = gauge("loss_term", "Weighted terms of the loss; they add up to it.", "term")
-        self.grad_norm = gauge("grad_norm", "Norm of the gradient before clipping, last minibatch.")
-        self.approx_kl = gauge("approx_kl", "Divergence from the recorded policy, last minibatch.")
-        self.clip_ratio = gauge("clip_ratio", "Share of ratios that are beyond the clip, last minibatch.")
-        self.explained_variance = gauge("explained_variance_ratio", "Variance of returns that the critic explains.")
-        self.entropy_nats = gauge("entropy_nats", "Mean entropy of the policy.")
-        self.learning_rate = gauge("learning_rate", "Learning rate of the last update.")
-        self.log_prob_error = gauge("log_prob_error_max", "Largest difference of log-probabilities on fresh steps.")
         self.statistic = gauge("environment_statistic", "Statistics that environments send, by their own keys.", "key")
         self.signal_reward = gauge("episode_signal_reward", "Reward of an episode by signal, last update.", "signal")
-        self.replay_steps = gauge("replay_steps", "Steps in replay memory.")
-        self.owed_updates = gauge("owed_updates", "Updates that are owed for steps that entered replay memory.")
-        self.replay_drawn = counter("replay_drawn_steps", "Draws from replay memory, of which a step may have many.")
-        self.replay_evicted = counter("replay_evicted_steps", "Steps that left replay memory to make room.")
-        self.replay_undrawn = counter("replay_evicted_undrawn_steps", "Of these, steps that were never drawn.")
+        self.skipped_updates = counter("skipped_updates", "Updates that were thrown away.", "reason")
         self.evaluations = counter("evaluations", "Evaluations during the run, by how they ended.", "outcome")
-        self.evaluation_episodes = counter("evaluation_episodes", "Episodes that counted in evaluations.")
-        self.evaluation_return_mean = gauge("evaluation_return_mean", "Mean return of the last evaluation.")
-        self.evaluation_return_std = gauge("evaluation_return_std", "Standard deviation of its returns.")
-        self.evaluation_step = gauge("evaluation_step", "Trainer step of the policy that it measured.")
-        self.best_return = gauge("best_return", "What the best checkpoint was chosen by.")
-        self.best_step = gauge("best_step", "Trainer step of the best checkpoint.")
-        self.last_update = gauge("last_update_timestamp_seconds", "When the last update was completed.")
-        self.last_publish = gauge("last_publish_timestamp_seconds", "When the newest version was published.")
 
 
 class BehaviorMetrics:
@@ -291,6 +310,7 @@ class BehaviorMetrics:
         name: the behavior.
 
     Attributes:
+        losses: what the last update came to; None before the first.
         queue_wait: seconds from ack to trainer, for each chunk.
         policy_lag: versions, for each trained step.
         episode_return: returns of training episodes.
@@ -301,48 +321,24 @@ class BehaviorMetrics:
 
     def __init__(self, families: BehaviorFamilies, name: str) -> None:
         self._name = name
-        self._losses: LossNumbers | None = None
-        self._holds = families.holds
+        self._families = families
+        self._replay = ReplayNumbers(0, 0, 0, 0, 0)
+        self.losses: LossNumbers | None = None
         self.queue_wait = families.queue_wait
         self.policy_lag = families.policy_lag.of(name)
         self.episode_return = families.episode_return.of(name)
         self.episode_steps = families.episode_steps.of(name)
         self.batch_wait = families.batch_wait.labels(name)
-        self.stage = families.update_seconds.labels(name, "stage")
-        self.assemble = families.update_seconds.labels(name, "assemble")
-        self.optimize = families.update_seconds.labels(name, "optimize")
-        self.publish = families.update_seconds.labels(name, "publish")
-        self._updates = families.updates.labels(name)
-        self._skipped = {reason: families.skipped_updates.labels(name, reason) for reason in SKIP_REASONS}
-        self._loss = families.loss.labels(name)
-        self._terms = {term: families.loss_term.labels(name, term) for term in LOSS_TERMS}
-        self._gauges = {
-            field: family.labels(name)
-            for field, family in (
-                ("grad_norm", families.grad_norm),
-                ("approx_kl", families.approx_kl),
-                ("clip_ratio", families.clip_ratio),
-                ("explained_variance", families.explained_variance),
-                ("entropy_nats", families.entropy_nats),
-                ("learning_rate", families.learning_rate),
-                ("log_prob_error_max", families.log_prob_error),
-            )
-        }
-        self._statistic = families.statistic
-        self._signal_reward = families.signal_reward
-        self._replay_steps = families.replay_steps.labels(name)
-        self._owed_updates = families.owed_updates.labels(name)
-        self._replay_counters = tuple(
-            family.labels(name) for family in (families.replay_drawn, families.replay_evicted, families.replay_undrawn)
+        self.stage, self.assemble, self.optimize, self.publish = (
+            families.update_seconds.labels(name, phase) for phase in ("stage", "assemble", "optimize", "publish")
         )
-        self._replay = ReplayNumbers(0, 0, 0, 0, 0)
-        self._families = families
+        self._gauges = {gauge: families.gauges[gauge].labels(name) for gauge in _GAUGES}
+        self._counters = {counter: families.counters[counter].labels(name) for counter in _COUNTERS}
+        self._terms = {term: families.loss_term.labels(name, term) for term in LOSS_TERMS}
+        self._skipped = {reason: families.skipped_updates.labels(name, reason) for reason in SKIP_REASONS}
         self._evaluations = {outcome: families.evaluations.labels(name, outcome) for outcome in EVALUATION_OUTCOMES}
-        self._evaluation_episodes = families.evaluation_episodes.labels(name)
-        self._last_update = families.last_update.labels(name)
-        self._last_publish = families.last_publish.labels(name)
-        self._last_update.set(time.time())
-        self._last_publish.set(time.time())
+        self._gauges["last_update_timestamp_seconds"].set(time.time())
+        self._gauges["last_publish_timestamp_seconds"].set(time.time())
 
     @property
     def lag_bounds(self) -> tuple[float, ...]:
@@ -351,46 +347,39 @@ class BehaviorMetrics:
 
     def note_losses(self, numbers: LossNumbers) -> None:
         """Shows what an update came to."""
-        self._losses = numbers
-        self._loss.set(numbers.loss)
+        self.losses = numbers
         for term, gauge in self._terms.items():
             gauge.set(getattr(numbers, term))
-        for field, gauge in self._gauges.items():
-            gauge.set(getattr(numbers, field))
-
-    @property
-    def losses(self) -> LossNumbers | None:
-        """What the last update came to; None before the first."""
-        return self._losses
+        for field in _UPDATE_GAUGES:
+            self._gauges[field].set(getattr(numbers, field))
+        self._gauges["explained_variance_ratio"].set(numbers.explained_variance)
 
     def show_replay(self, numbers: ReplayNumbers) -> None:
         """Shows a replay memory."""
-        self._replay_steps.set(numbers.steps)
-        self._owed_updates.set(numbers.owed)
-        for counter, now, before in zip(self._replay_counters, numbers[2:], self._replay[2:], strict=True):
-            counter.inc(now - before)
+        self._gauges["replay_steps"].set(numbers.steps)
+        self._gauges["owed_updates"].set(numbers.owed)
+        for counter, now, before in zip(_REPLAY_COUNTERS, numbers[2:], self._replay[2:], strict=True):
+            self._counters[counter].inc(now - before)
         self._replay = numbers
 
     def note_update(self, count: int = 1) -> None:
         """Counts completed updates."""
-        self._updates.inc(count)
-        self._last_update.set(time.time())
+        self._counters["updates"].inc(count)
+        self._gauges["last_update_timestamp_seconds"].set(time.time())
 
     def show_statistic(self, key: str, value: float) -> None:
         """Shows a statistic of the environments; each key is a time series, so that the caller bounds their number."""
-        self._statistic.labels(self._name, key).set(value)
+        self._families.statistic.labels(self._name, key).set(value)
 
     def show_signal(self, signal: str, reward: float) -> None:
         """Shows what an episode brings of a reward signal, times its strength."""
-        self._signal_reward.labels(self._name, signal).set(reward)
+        self._families.signal_reward.labels(self._name, signal).set(reward)
 
     def note_evaluation(self, *, mean: float, std: float, episodes: int, step: int, is_complete: bool = True) -> None:
         """Shows what an evaluation came to."""
         self._evaluations["complete" if is_complete else "cut_short"].inc()
-        self._evaluation_episodes.inc(episodes)
-        self._families.evaluation_return_mean.labels(self._name).set(mean)
-        self._families.evaluation_return_std.labels(self._name).set(std)
-        self._families.evaluation_step.labels(self._name).set(step)
+        self._counters["evaluation_episodes"].inc(episodes)
+        self._show_late(evaluation_return_mean=mean, evaluation_return_std=std, evaluation_step=step)
 
     def note_empty_evaluation(self) -> None:
         """Counts an evaluation that ended before any of its episodes."""
@@ -398,8 +387,7 @@ class BehaviorMetrics:
 
     def note_best(self, reward: float, step: int) -> None:
         """Shows what the best checkpoint was chosen by, and its step."""
-        self._families.best_return.labels(self._name).set(reward)
-        self._families.best_step.labels(self._name).set(step)
+        self._show_late(best_return=reward, best_step=step)
 
     def note_skipped(self, reason: str) -> None:
         """Counts an update that was thrown away."""
@@ -407,8 +395,12 @@ class BehaviorMetrics:
 
     def note_published(self) -> None:
         """Notes that a version was published now."""
-        self._last_publish.set(time.time())
+        self._gauges["last_publish_timestamp_seconds"].set(time.time())
 
     def hold(self, *, active: bool) -> None:
         """Notes that the actors wait for an update of this behavior, or wait no more."""
-        self._holds.set(HoldReason.UPDATING, self._name, active=active)
+        self._families.holds.set(HoldReason.UPDATING, self._name, active=active)
+
+    def _show_late(self, **values: float) -> None:
+        for name, value in values.items():
+            self._families.gauges[name].labels(self._name).set(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import grpc
@@ -32,10 +33,14 @@ from learner.observe.metrics.values import (
     WAIT_SECONDS,
 )
 
-UNARY: Final = "unary"
-SERVER_STREAM: Final = "server_stream"
-CLIENT_STREAM: Final = "client_stream"
-BIDI_STREAM: Final = "bidi_stream"
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_KINDS: Final = {
+    (False, False): "unary",
+    (False, True): "server_stream",
+    (True, False): "client_stream",
+    (True, True): "bidi_stream",
+}
+"""By whether requests and responses are streams."""
 _LABELS: Final = ("grpc_type", "grpc_service", "grpc_method")
 
 
@@ -48,6 +53,7 @@ def code_name(code: grpc.StatusCode) -> str:
     return "".join(part.capitalize() for part in code.name.split("_"))
 
 
+@dataclass(frozen=True, slots=True)
 class CallMetrics:
     """The series of one method.
 
@@ -55,29 +61,21 @@ class CallMetrics:
         started: calls begun.
         received: messages from the client.
         sent: messages to the client.
+        codes: calls ended, by status.
+        seconds: time to answer; None for streams, which last as long as their actor.
     """
 
-    __slots__ = ("_handled", "_seconds", "received", "sent", "started")
-
-    def __init__(
-        self,
-        started: Counter,
-        received: Counter,
-        sent: Counter,
-        handled: dict[grpc.StatusCode, Counter],
-        seconds: Histogram | None,
-    ) -> None:
-        self.started = started
-        self.received = received
-        self.sent = sent
-        self._handled = handled
-        self._seconds = seconds
+    started: Counter
+    received: Counter
+    sent: Counter
+    codes: Mapping[grpc.StatusCode, Counter]
+    seconds: Histogram | None
 
     def handled(self, code: grpc.StatusCode, seconds: float) -> None:
-        """Counts a call that has ended; how long it took only if it was unary: a stream lasts as long as its actor."""
-        self._handled[code].inc()
-        if self._seconds is not None:
-            self._seconds.observe(seconds)
+        """Counts a call that has ended."""
+        self.codes[code].inc()
+        if self.seconds is not None:
+            self.seconds.observe(seconds)
 
 
 class ServerCallMetrics:
@@ -95,30 +93,30 @@ class ServerCallMetrics:
         self._seconds = Histogram(
             "grpc_server_handling_seconds", "Time to answer.", _LABELS, buckets=CALL_SECONDS, registry=registry
         )
-        self._calls: dict[tuple[str, str], CallMetrics] = {}
+        self._calls: dict[str, CallMetrics] = {}
+        spare = Counter("undeclared", "Calls of methods that were not declared; read by no one.", registry=None)
+        self._undeclared = CallMetrics(spare, spare, spare, dict.fromkeys(grpc.StatusCode, spare), None)
 
-    def declare(self, kind: str, service: str, methods: Iterable[str]) -> None:
-        """Makes all series of methods, at zero.
+    def declare(self, service: str, method: str, *, streams: tuple[bool, bool]) -> None:
+        """Makes all series of a method, at zero.
 
         Args:
-            kind: one of the constants of this module.
             service: full name.
-            methods: short names.
+            method: short name.
+            streams: whether requests and responses are streams.
         """
-        for method in methods:
-            labels = (kind, service, method)
-            self._calls[service, method] = CallMetrics(
-                self._started.labels(*labels),
-                self._received.labels(*labels),
-                self._sent.labels(*labels),
-                {code: self._handled.labels(*labels, code_name(code)) for code in grpc.StatusCode},
-                self._seconds.labels(*labels) if kind == UNARY else None,
-            )
+        labels = (_KINDS[streams], service, method)
+        self._calls[f"/{service}/{method}"] = CallMetrics(
+            self._started.labels(*labels),
+            self._received.labels(*labels),
+            self._sent.labels(*labels),
+            {code: self._handled.labels(*labels, code_name(code)) for code in grpc.StatusCode},
+            None if any(streams) else self._seconds.labels(*labels),
+        )
 
-    def of(self, path: str) -> CallMetrics | None:
-        """Returns the series of a method ``/service/method``; None for one that was not declared."""
-        service, _, method = path.removeprefix("/").partition("/")
-        return self._calls.get((service, method))
+    def of(self, path: str) -> CallMetrics:
+        """Returns the series of a method ``/service/method``; of one that was not declared, series that are not read."""
+        return self._calls.get(path, self._undeclared)
 
 
 class SessionMetrics:
@@ -283,8 +281,8 @@ class LearnerMetrics:
         self.registry.register(StateCollector(read))
 
     def exposition(self) -> bytes:
-        """Returns everything in Prometheus' text format (`learner.observe.metrics.learner.CONTENT_TYPE`)."""
-        return exposition(self.registry)
+        """Returns everything in Prometheus' text format (`CONTENT_TYPE`)."""
+        return generate_latest(WithoutCreated(self.registry))
 
 
 def _writer_name(writer: object) -> str:
@@ -310,9 +308,6 @@ def _histogram(registry: CollectorRegistry, name: str, text: str, buckets: tuple
     return Histogram(PREFIX + name, text, buckets=buckets, registry=registry)
 
 
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-
-
 class WithoutCreated(Collector):
     """A registry without the series `..._created`, which the client library adds to each counter and histogram.
 
@@ -331,8 +326,3 @@ class WithoutCreated(Collector):
             created = f"{metric.name}_created"
             metric.samples = [sample for sample in metric.samples if sample.name != created]
             yield metric
-
-
-def exposition(registry: Collector) -> bytes:
-    """Returns all metrics in Prometheus' text format (`CONTENT_TYPE`)."""
-    return generate_latest(WithoutCreated(registry))

@@ -11,9 +11,9 @@ from typing import Any
 
 import structlog
 
-from learner.checkpoints.choice import LAST, read_behavior
+from learner.checkpoints.choice import read_behavior
 from learner.checkpoints.documents import BadCheckpoint
-from learner.checkpoints.names import safe_name
+from learner.checkpoints.names import LAST, safe_name
 from learner.checkpoints.runfolder import RunFolder
 from learner.checkpoints.store import SavedRunState, read_run_state
 from learner.common.saved_values import count

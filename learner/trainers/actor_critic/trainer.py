@@ -20,7 +20,7 @@ from learner.ingest.queue import QueuedChunk
 from learner.networks.fit import require_fit
 from learner.networks.policy import PolicyNetwork
 from learner.networks.value import ActorCritic, build_critic
-from learner.observe.metrics import LossNumbers
+from learner.observe.metrics.behaviors import LossNumbers
 from learner.observe.rates import Throttle
 from learner.optimizers.adam import FlatAdam
 from learner.rewards.episodes import EpisodeRewards

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from learner.networks.distributions import categorical_entropy
-from learner.observe.metrics import LossNumbers
+from learner.observe.metrics.behaviors import LossNumbers
 from learner.trainers.sac.learner import Report, SACLearner
 from learner.trainers.sac.networks import Temperatures
 from learner.trainers.sac.reading import can_act

@@ -19,7 +19,7 @@ from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.ledger import Ledger
 from learner.ingest.sessions import SessionTable
 from learner.networks.policy import PolicyNetwork
-from learner.observe.metrics import LearnerMetrics
+from learner.observe.metrics.learner import LearnerMetrics
 from learner.observe.stats import StatsReporter
 from learner.run.checkpointing import CheckpointKeeper
 from learner.settings.options import RunOptions

@@ -16,11 +16,10 @@ ENTRY = CheckpointEntry(500, "results/run/Walker/Walker-500.onnx", 1.5, 17000000
 
 
 def test_the_keys_are_those_of_ml_agents(tmp_path: Path) -> None:
-    """Its tools find metadata, the list, the final checkpoint, the rating and the lessons under their own names."""
+    """Its tools find metadata, the list, the final checkpoint and the lessons under their own names."""
     status = TrainingStatus()
     status.set_checkpoints("Walker", [ENTRY])
     status.set_final("Walker", ENTRY)
-    status.set_elo("Walker", 1250.0)
     status.set_lesson("wall_height", 2)
     status.write(tmp_path / "status.json")
     document = json.loads((tmp_path / "status.json").read_text())
@@ -33,23 +32,20 @@ def test_the_keys_are_those_of_ml_agents(tmp_path: Path) -> None:
         "creation_time": 1700000000.0,
         "auxillary_file_paths": ["results/run/Walker/a.pt"],
     }
-    assert document["Walker"] == {"checkpoints": [listed], "final_checkpoint": listed, "elo": 1250.0}
+    assert document["Walker"] == {"checkpoints": [listed], "final_checkpoint": listed}
     assert document["wall_height"] == {"lesson_num": 2}
 
 
 def test_it_is_read_back(tmp_path: Path) -> None:
-    """A resumed run goes on with its list, ratings and lessons."""
+    """A resumed run goes on with its list and lessons."""
     status = TrainingStatus()
     status.set_checkpoints("Walker", [ENTRY])
-    status.set_elo("Walker", 1250.0)
     status.set_lesson("wall_height", 2)
     status.write(tmp_path / "status.json")
     again = TrainingStatus.load(tmp_path / "status.json")
     assert again.checkpoints("Walker") == [ENTRY]
-    assert again.elo("Walker") == 1250.0
     assert again.lesson("wall_height") == 2
     assert again.checkpoints("Unknown") == []
-    assert again.elo("Unknown") is None
     assert again.lesson("Unknown") is None
 
 
@@ -82,7 +78,6 @@ def test_a_damaged_file_is_begun_anew(tmp_path: Path, text: str) -> None:
     (tmp_path / "status.json").write_text(text)
     status = TrainingStatus.load(tmp_path / "status.json")
     assert status.checkpoints("W") == []
-    assert status.elo("W") is None
     assert status.lesson("W") is None
 
 

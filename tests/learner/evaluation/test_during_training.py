@@ -20,7 +20,7 @@ from learner.evaluation.best import BestKeeper
 from learner.evaluation.during_training import Evaluator
 from learner.ingest.sessions import Opening, SessionTable
 from learner.link.evaluation import EvaluationResult, Order, Played
-from learner.observe.metrics import LearnerMetrics
+from learner.observe.metrics.learner import LearnerMetrics
 from learner.publish.publisher import PolicyPublisher
 from learner.publish.store import PolicyStore, StoredPolicy
 from learner.settings.service import EvaluationSettings

@@ -16,7 +16,7 @@ from learner.ingest.intake import ChunkIntake
 from learner.ingest.queue import Pace
 from learner.ingest.session import Account, ActorCounters
 from learner.ingest.sessions import Resumption, restore, snapshot
-from learner.observe.metrics import LearnerMetrics
+from learner.observe.metrics.learner import LearnerMetrics
 from tests.learner.ingest.parts import NAME, Parts, make_chunk
 
 LIMIT = 40

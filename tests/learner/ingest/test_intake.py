@@ -12,7 +12,7 @@ from rollcast.trajectories import Chunk, encode_chunk
 from learner.ingest.intake import ChunkIntake
 from learner.ingest.session import ActorSession
 from learner.ingest.validate import Rejected
-from learner.observe.metrics import LearnerMetrics
+from learner.observe.metrics.learner import LearnerMetrics
 from tests.learner.ingest.parts import NAME, Parts, make_chunk
 
 

@@ -6,9 +6,10 @@ import threading
 
 import numpy as np
 import pytest
+from rollcast.enums import HoldReason
 from rollcast.trajectories import Chunk
 
-from learner.ingest.queue import HoldReason, Pace, QueuedChunk, QueueFullError, TrajectoryQueue
+from learner.ingest.queue import Pace, QueuedChunk, QueueFullError, TrajectoryQueue
 from learner.ingest.wakeup import Wakeup
 
 

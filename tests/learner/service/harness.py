@@ -30,7 +30,7 @@ from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.ledger import Ledger
 from learner.ingest.queue import Pace
 from learner.ingest.sessions import SessionTable, restore
-from learner.observe.metrics import LearnerMetrics
+from learner.observe.metrics.learner import LearnerMetrics
 from learner.observe.view import RunState, RunView
 from learner.publish.store import PolicyStore
 from learner.service.run_info import RunInfo

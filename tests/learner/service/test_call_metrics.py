@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import grpc
 import numpy as np
+from rollcast.enums import HoldReason
 from rollcast.trajectories import encode_chunk
 from rollcast.v1 import control_pb2, control_pb2_grpc
 
-from learner.ingest.queue import HoldReason
 from tests.learner.service.harness import Actor, Learner, async_test, eventually, failure, read_policy, running
 from tests.learner.service.samples import make_chunk, make_options, make_policy, make_spec
 

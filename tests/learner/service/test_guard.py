@@ -8,9 +8,11 @@ from typing import Any
 
 import grpc
 import pytest
+from prometheus_client import CollectorRegistry
 from rollcast.errors import Draining
 
-from learner.service.guard import ErrorGuard
+from learner.observe.metrics.learner import ServerCallMetrics
+from learner.service.guard import CallGuard
 from tests.learner.service.harness import async_test, failure
 
 
@@ -48,9 +50,9 @@ async def generate(requests: AsyncIterator[bytes], context: Any) -> AsyncIterato
 
 
 @asynccontextmanager
-async def guarded() -> AsyncIterator[tuple[ErrorGuard, Any]]:
+async def guarded() -> AsyncIterator[tuple[CallGuard, Any]]:
     """A server with one method of each kind, and a channel to it."""
-    guard = ErrorGuard(lambda _: None)
+    guard = CallGuard(lambda _: None, ServerCallMetrics(CollectorRegistry()))
     server = grpc.aio.server(interceptors=[guard])
     handlers: dict[str, Any] = {
         "UU": grpc.unary_unary_rpc_method_handler(answer),

@@ -9,12 +9,12 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from rollcast.enums import HoldReason
 from rollcast.trajectories import Chunk, encode_chunk
 from rollcast.v1 import session_pb2, trajectory_pb2
 from structlog.testing import capture_logs
 
 from learner.ingest.credit import step_allowance
-from learner.ingest.queue import HoldReason
 from learner.service.trajectory import chunk_bytes
 from tests.learner.service.harness import Actor, Learner, async_test, eventually, failure, running
 from tests.learner.service.samples import NAME, make_chunk, make_options, make_policy, make_spec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rollcast.v1 import session_pb2
 
-from learner.observe.metrics import GpuMemory, MetricsSnapshot
+from learner.observe.metrics.state import GpuMemory, MetricsSnapshot
 from learner.observe.view import Bottleneck, RunState
 from learner.status.run_status import RunStatus
 from learner.status.scrape import Scrape, ScrapeSources

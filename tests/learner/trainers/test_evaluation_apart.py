@@ -14,7 +14,7 @@ from rollcast.trajectories import Chunk
 
 from learner.curriculum.lessons import Lessons
 from learner.link.evaluation import Played
-from learner.observe.metrics import LearnerMetrics
+from learner.observe.metrics.learner import LearnerMetrics
 from learner.observe.stats import StatsReporter, StatSummary
 from learner.trainers.appo.trainer import APPOTrainer
 from learner.trainers.ppo.trainer import PPOTrainer

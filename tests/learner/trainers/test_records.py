@@ -12,7 +12,7 @@ from rollcast.enums import StatAggregation
 from rollcast.trajectories import Chunk
 from structlog.testing import capture_logs
 
-from learner.observe.metrics import LearnerMetrics
+from learner.observe.metrics.learner import LearnerMetrics
 from learner.observe.stats import StatsReporter
 from learner.trainers.records import MAX_KEYS, MAX_METRIC_KEYS, RecordTally
 

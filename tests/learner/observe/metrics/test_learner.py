@@ -17,16 +17,9 @@ from rollcast.faults import BAD_ACTION, BAD_OBSERVATION, NOT_FINITE
 
 from learner.ingest import ledger, validate
 from learner.ingest.behaviors import NOT_TRAINING
-from learner.observe.metrics import (
-    BehaviorNumbers,
-    GpuMemory,
-    LearnerMetrics,
-    LossNumbers,
-    MetricsSnapshot,
-    Spread,
-)
-from learner.observe.metrics.behaviors import HoldClock
-from learner.observe.metrics.learner import BIDI_STREAM, CONTENT_TYPE, UNARY, code_name
+from learner.observe.metrics.behaviors import HoldClock, LossNumbers
+from learner.observe.metrics.learner import CONTENT_TYPE, LearnerMetrics, code_name
+from learner.observe.metrics.state import BehaviorNumbers, GpuMemory, MetricsSnapshot, Spread
 from learner.observe.metrics.values import DROP_REASONS, EPISODE_RETURN, LOSE_EVENTS, REJECT_REASONS
 from learner.observe.view import LedgerNumbers, RunState
 from learner.trainers import intake, on_policy, sieve
@@ -287,14 +280,16 @@ def test_what_is_not_known_is_absent() -> None:
 def test_calls_are_counted_as_go_does() -> None:
     """Codes are Go's words; only unary methods have a duration, since a stream lasts as long as its actor."""
     metrics = LearnerMetrics()
-    metrics.calls.declare(UNARY, "a.B", ["Get"])
-    metrics.calls.declare(BIDI_STREAM, "a.B", ["Talk"])
+    metrics.calls.declare("a.B", "Get", streams=(False, False))
+    metrics.calls.declare("a.B", "Talk", streams=(True, True))
     for path in ("/a.B/Get", "/a.B/Talk"):
         call = metrics.calls.of(path)
         assert call is not None
         call.started.inc()
         call.handled(grpc.StatusCode.INVALID_ARGUMENT, 0.1)
-    assert metrics.calls.of("/a.B/Unknown") is None
+    metrics.calls.of("/a.B/Strange").started.inc()
+    assert b"Strange" not in metrics.exposition()
+    assert b"undeclared" not in metrics.exposition()
     found = samples(metrics.exposition())
     handled = {labels: number for (name, labels), number in found.items() if name == "grpc_server_handled_total"}
     assert len(handled) == 2 * len(grpc.StatusCode)
@@ -326,7 +321,7 @@ def full() -> LearnerMetrics:
     metrics = LearnerMetrics()
     metrics.set_build("0.1.0", "abc", 1)
     metrics.behavior('odd "name"\n')
-    metrics.calls.declare(UNARY, "a.B", ["Get"])
+    metrics.calls.declare("a.B", "Get", streams=(False, False))
     metrics.watch(
         lambda: MetricsSnapshot(
             "run",

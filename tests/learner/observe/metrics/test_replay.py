@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from learner.observe.metrics import LearnerMetrics, ReplayNumbers
+from learner.observe.metrics.behaviors import ReplayNumbers
+from learner.observe.metrics.learner import LearnerMetrics
 from tests.learner.observe.metrics.test_learner import value
 
 

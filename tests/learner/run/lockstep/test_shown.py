@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from learner.commands.status_text import render_status
-from learner.observe.metrics import LearnerMetrics, MetricsSnapshot
+from learner.observe.metrics.learner import LearnerMetrics
+from learner.observe.metrics.state import MetricsSnapshot
 from learner.observe.summary import Summary, write_summary
 from learner.observe.view import LockstepView, RunState, RunView
 from learner.service.control_calls import status_response

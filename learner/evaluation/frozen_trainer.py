@@ -16,7 +16,7 @@ from learner.ingest.queue import Pace, QueuedChunk
 from learner.networks.fit import require_fit
 from learner.networks.policy import PolicyNetwork
 from learner.networks.squashed import SquashedPolicyNetwork
-from learner.trainers.pace import ahead_limit_steps
+from learner.trainers.on_policy import ahead_limit_steps
 from learner.trainers.rl import RLTrainer
 
 _POLICY: Final = "policy."
@@ -94,13 +94,9 @@ class FrozenTrainer(RLTrainer):
     def teardown(self) -> None:
         """Never happens."""
 
-    def end_episode(self) -> None:
-        """Has collected nothing."""
-
     def finish(self) -> None:
         """Has collected nothing."""
 
     def _set_pace(self) -> None:
         """Lets actors run as in training."""
-        for queue in self.trajectory_queues:
-            queue.set_pace(Pace(ahead_limit_steps=ahead_limit_steps(self.trainer_settings)))
+        self.queue.set_pace(Pace(ahead_limit_steps=ahead_limit_steps(self.trainer_settings)))

@@ -13,7 +13,7 @@ import torch
 from rollcast.specs import ObservationSpec
 from torch import Tensor, nn
 
-from learner.networks.activations import Activation, activation
+from learner.networks.dense import Activation, activation
 from learner.networks.initializers import Initializer
 from learner.sizing.networks import EMBEDDING, HEADS
 

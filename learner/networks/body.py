@@ -9,11 +9,10 @@ import torch
 from rollcast.specs import ObservationSpec
 from torch import Tensor, nn
 
-from learner.networks.conditioning import ConditionedLayer
-from learner.networks.dense import DenseLayers, DenseRecord
+from learner.networks.dense import ConditionedLayer, DenseLayers, DenseRecord
 from learner.networks.encoders import ObservationEncoder
 from learner.networks.initializers import Initializer
-from learner.networks.memory import Memory, MemoryRecord, Unrolled
+from learner.networks.lstm import Memory, MemoryRecord, Unrolled
 from learner.networks.tower import BoardEncoder
 from learner.settings.network import NetworkSettings
 from learner.sizing.networks import row_numbers

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from rollcast.enums import ObservationRole
@@ -11,11 +12,10 @@ from rollcast.specs import ObservationKind, ObservationSpec
 from torch import Tensor, nn
 
 from learner.common.exits import ExitCode, UserError
-from learner.networks.added import AddedEncoder
 from learner.networks.attention import EntityAttention
 from learner.networks.initializers import Initializer
-from learner.networks.normalizer import Normalizer
-from learner.networks.visual import ImageEncoder
+from learner.networks.normalizer import Normalizer, RunningMoments
+from learner.networks.visual import AddedEncoder, ImageEncoder
 from learner.settings.network import VISUAL_ENCODERS, NetworkSettings
 from learner.sizing.networks import goal_fault, is_entities
 
@@ -166,3 +166,35 @@ def _goals(specs: tuple[ObservationSpec, ...], fixed: tuple[int, ...]) -> tuple[
 
 def _side_by_side(parts: list[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+
+class EncoderStatistics:
+    """The float64 statistics of the observations that encoders normalize; encoders of one observation share them.
+
+    Args:
+        encoders: that normalize, each with the position of its observation.
+        device: where the networks are.
+    """
+
+    def __init__(self, encoders: Sequence[tuple[int, VectorEncoder]], device: torch.device) -> None:
+        self._encoders = encoders
+        self._moments = {index: RunningMoments(encoder.size, device) for index, encoder in encoders}
+
+    def publish(self) -> None:
+        """Shows the statistics to the networks."""
+        for index, encoder in self._encoders:
+            if encoder.normalizer is not None:
+                encoder.normalizer.publish(self._moments[index])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the statistics by position of the observation."""
+        return {str(index): moments.state_dict() for index, moments in self._moments.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over saved statistics; the networks' own copies are part of the networks.
+
+        Raises:
+            KeyError, ValueError: they are of other observations.
+        """
+        for index, moments in self._moments.items():
+            moments.load_state_dict(state[str(index)])

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from learner.networks.body import Body
 from learner.networks.heads import CategoricalHead, GaussianHead
 from learner.networks.initializers import Initializer
-from learner.networks.memory import Unrolled
+from learner.networks.lstm import Unrolled
 from learner.networks.tower import BoardCategoricalHead
 from learner.settings.network import NetworkSettings
 

@@ -15,11 +15,10 @@ import torch
 from rollcast.specs import BehaviorSpec
 from torch import Tensor, nn
 
-from learner.networks.activations import Activation, activation
-from learner.networks.conditioning import ConditionedLayer
+from learner.networks.dense import Activation, ConditionedLayer, activation
 from learner.networks.encoders import Encoded, ObservationEncoder, VectorEncoder
 from learner.networks.initializers import Initializer
-from learner.networks.memory import Memory, Unrolled
+from learner.networks.lstm import Memory, Unrolled
 from learner.networks.tower import BoardEncoder
 from learner.settings.network import NetworkSettings
 from learner.sizing.networks import Board

@@ -13,7 +13,7 @@ from learner.networks.body import Body, BodyRecord
 from learner.networks.encoders import VectorEncoder
 from learner.networks.heads import ValueHead
 from learner.networks.initializers import Initializer
-from learner.networks.memory import Unrolled
+from learner.networks.lstm import Unrolled
 from learner.networks.policy import PolicyNetwork, PolicyOutput
 from learner.networks.tower import BoardValueHead
 from learner.settings.network import NetworkSettings
@@ -67,7 +67,7 @@ class OutputGradients(NamedTuple):
 
 
 class Sequences(NamedTuple):
-    """How B packed steps are S sequences, for recurrent actor-critics; see `learner.networks.memory.Unrolled`.
+    """How B packed steps are S sequences, for recurrent actor-critics; see `learner.networks.lstm.Unrolled`.
 
     Attributes:
         batch_sizes: ``[L]`` int64 on the CPU.

@@ -38,16 +38,21 @@ class PolicyPublisher:
     """Publishes the versions of one behavior.
 
     Args:
+        network: what acts; its graph is exported and verified.
         store: where they go.
         behavior_index: the behavior's number in this run.
         generation: the learner's start.
         deterministic: actors take the mode of the distribution.
         squash: what is done to a continuous draw first; None goes by the network.
         memory_stride: rows between two records of memory.
+
+    Raises:
+        PolicyCheckFailed: the exported policy does not compute what the network computes.
     """
 
     def __init__(
         self,
+        network: PolicyNetwork,
         store: PolicyStore,
         *,
         behavior_index: int,
@@ -57,31 +62,17 @@ class PolicyPublisher:
         memory_stride: int = 0,
     ) -> None:
         self._store = store
-        self._behavior_index = behavior_index
-        self._generation = generation
-        self._deterministic = deterministic
-        self._squash = squash
-        self._memory_stride = memory_stride
-        self._exporter: PolicyExporter | None = None
-
-    def attach(self, network: PolicyNetwork) -> None:
-        """Exports the network's graph and verifies it, before the first version.
-
-        Raises:
-            PolicyCheckFailed: the exported policy does not compute what the network computes.
-        """
         began = time.monotonic()
         template = describe(
             network,
-            behavior_index=self._behavior_index,
-            generation=self._generation,
-            deterministic=self._deterministic,
-            squash=self._squash,
-            memory_stride=self._memory_stride,
+            behavior_index=behavior_index,
+            generation=generation,
+            deterministic=deterministic,
+            squash=squash,
+            memory_stride=memory_stride,
         )
-        exporter = PolicyExporter(network, template)
-        exporter.verify()
-        self._exporter = exporter
+        self._exporter = PolicyExporter(network, template)
+        self._exporter.verify()
         seconds = round(time.monotonic() - began, 2)
         log.info("the policy is exported and verified", behavior=template.behavior, seconds=seconds)
 
@@ -93,12 +84,9 @@ class PolicyPublisher:
             progress: the numbers of its header.
 
         Raises:
-            RuntimeError: no network was attached.
             UserError: a weight is not finite.
             VersionOrderError: the version is not newer than the last one.
         """
-        if self._exporter is None:
-            raise RuntimeError("publish was called before attach")
         description, payload = self._exporter.render_version(
             state,
             version=progress.version,

@@ -17,9 +17,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from learner.networks.activations import Activation
 from learner.networks.body import Body
-from learner.networks.dense import DenseLayers
+from learner.networks.dense import Activation, DenseLayers
 from learner.networks.initializers import Initializer
 from learner.rewards.actions import ActionNumbers
 from learner.rewards.learned import LearnedReward, SignalSetup

@@ -13,8 +13,7 @@ from rollcast.errors import CheckpointFailed, NothingToSave
 from learner.checkpoints.documents import CheckpointFailed as SavingFailed
 from learner.observe.view import RunView
 from learner.service.server import LearnerServer
-from learner.trainers.loop import TrainerLoop
-from learner.trainers.requests import RequestsClosedError
+from learner.trainers.loop import RequestsClosedError, TrainerLoop
 
 _PAUSE_SECONDS = 60.0
 """How long a pause waits for the present update to end."""

@@ -10,6 +10,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
@@ -43,8 +44,7 @@ from learner.service.server import LearnerServer
 from learner.settings import RunOptions
 from learner.status.run_status import RunStatus
 from learner.trainers import registry
-from learner.trainers.base import Trainer
-from learner.trainers.context import TrainerContext
+from learner.trainers.base import Trainer, TrainerContext
 from learner.trainers.loop import TrainerLoop
 from learner.web.status_site import StatusSite
 
@@ -260,8 +260,9 @@ class PolicyServer:
             behavior=behavior,
             ledger=self._ledger,
             stats=StatsReporter(behavior.name),
-            publisher=PolicyPublisher(
-                self.store,
+            open_publisher=partial(
+                PolicyPublisher,
+                store=self.store,
                 behavior_index=behavior.index,
                 generation=config.generation,
                 deterministic=is_deterministic,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import torch
 
@@ -23,8 +24,7 @@ from learner.settings import RunOptions
 from learner.status.run_status import TrainerStats
 from learner.status.writers import close_writers
 from learner.trainers import registry
-from learner.trainers.base import Trainer
-from learner.trainers.context import TrainerContext
+from learner.trainers.base import Trainer, TrainerContext
 
 
 class TrainerFactory:
@@ -87,8 +87,9 @@ class TrainerFactory:
             behavior=behavior,
             ledger=self._ledger,
             stats=stats,
-            publisher=PolicyPublisher(
-                self._store,
+            open_publisher=partial(
+                PolicyPublisher,
+                store=self._store,
                 behavior_index=behavior.index,
                 generation=self._generation,
                 deterministic=network.deterministic,

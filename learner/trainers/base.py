@@ -4,17 +4,98 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+import torch
 from rollcast.specs import BehaviorSpec
+from torch import Tensor
 
+from learner.curriculum.lessons import Lessons, no_lessons
+from learner.ingest.behaviors import Behavior
+from learner.ingest.ledger import Ledger
 from learner.ingest.queue import QueuedChunk, TrajectoryQueue
+from learner.link.evaluation import EvaluationSink, NoEvaluation
 from learner.networks.policy import PolicyNetwork
+from learner.observe.metrics.behaviors import BehaviorMetrics
+from learner.observe.metrics.learner import unobserved
 from learner.observe.stats import StatsReporter
+from learner.optimizers.reduce import Reduce, SingleLearner
+from learner.settings.service import ServiceSettings
 from learner.settings.trainer import TrainerSettings
-from learner.trainers.context import ModelSaver, Publisher, TrainerContext
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What the header of a published policy says of its training.
+
+    Attributes:
+        version: completed updates.
+        optimizer_steps: gradient steps.
+        env_steps_trained: environment steps in completed updates.
+    """
+
+    version: int
+    optimizer_steps: int
+    env_steps_trained: int
+
+
+class Publisher(Protocol):
+    """Takes the versions of one network to the actors."""
+
+    def publish(self, state: Mapping[str, Tensor], progress: Progress) -> None:
+        """Makes a version available.
+
+        Args:
+            state: the network's ``state_dict``, on any device; not to be kept.
+            progress: what the header says.
+        """
+
+
+class ModelSaver(Protocol):
+    """Writes a trainer's model files."""
+
+    def save(self, trainer: Trainer) -> None:
+        """Saves a checkpoint of the trainer as it is now."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerContext:
+    """Everything a trainer gets.
+
+    Attributes:
+        behavior: spec, settings and queue.
+        ledger: the books.
+        stats: where statistics go.
+        open_publisher: exports and verifies the graph of a network, and returns where its versions go.
+        generation: of this start of the learner.
+        seed: of weights and permutations.
+        device: where networks and ring are.
+        service: the settings of the service.
+        is_training: False for inference: nothing is learned.
+        saver: where model files are written at each ``checkpoint_interval``; None writes none.
+        reduce: how several learners combine their numbers.
+        metrics: where events are counted.
+        lessons: what the environments are set to; the run's, shared by all trainers.
+        evaluations: where episodes of evaluations go; they are nothing to a trainer.
+    """
+
+    behavior: Behavior
+    ledger: Ledger
+    stats: StatsReporter
+    open_publisher: Callable[[PolicyNetwork], Publisher]
+    generation: int
+    seed: int
+    device: torch.device
+    service: ServiceSettings
+    is_training: bool = True
+    saver: ModelSaver | None = None
+    reduce: Reduce = field(default_factory=SingleLearner)
+    metrics: BehaviorMetrics = field(default_factory=unobserved)
+    lessons: Lessons = field(default_factory=no_lessons)
+    evaluations: EvaluationSink = field(default_factory=NoEvaluation)
 
 
 class RingNumbers(NamedTuple):
@@ -50,10 +131,6 @@ class Trainer(ABC):
         self.mean_lag = 0.0
         self.log_prob_error_max = 0.0
         self.policies: dict[str, PolicyNetwork] = {}
-        self.policy_queues: list[Publisher] = []
-        self.trajectory_queues: list[TrajectoryQueue] = []
-        self.subscribe_trajectory_queue(context.behavior.queue)
-        self.publish_policy_queue(context.publisher)
 
     @property
     def brain_name(self) -> str:
@@ -64,6 +141,11 @@ class Trainer(ABC):
     def trainer_settings(self) -> TrainerSettings:
         """The behavior's block of the run file."""
         return self.context.behavior.settings
+
+    @property
+    def queue(self) -> TrajectoryQueue:
+        """Where experience comes from."""
+        return self.context.behavior.queue
 
     @property
     def is_training(self) -> bool:
@@ -154,14 +236,6 @@ class Trainer(ABC):
         """
         return self.policies[behavior_id.split("?", maxsplit=1)[0]]
 
-    def subscribe_trajectory_queue(self, queue: TrajectoryQueue) -> None:
-        """Adds a queue to take experience from."""
-        self.trajectory_queues.append(queue)
-
-    def publish_policy_queue(self, publisher: Publisher) -> None:
-        """Adds a publisher that each version goes to."""
-        self.policy_queues.append(publisher)
-
     @abstractmethod
     def start(self) -> None:
         """Publishes the present version and sets the pace; once, after loading and before the first `advance`."""
@@ -187,7 +261,7 @@ class Trainer(ABC):
 
     def collect(self) -> bool:
         """Takes what waits in the queues; returns whether there was anything."""
-        items = [item for queue in self.trajectory_queues for item in queue.get()]
+        items = self.queue.get()
         for item in items:
             self._process_trajectory(item)
         return bool(items)
@@ -223,10 +297,6 @@ class Trainer(ABC):
     @abstractmethod
     def on_resumed(self) -> None:
         """Is called when the run goes on."""
-
-    @abstractmethod
-    def end_episode(self) -> None:
-        """Forgets collected experience, as after a reset of all environments."""
 
     @abstractmethod
     def finish(self) -> None:

@@ -14,13 +14,13 @@ from torch import Tensor
 
 from learner.buffers.sequences import cut_segments, pack
 from learner.networks.distributions import branch_offsets, categorical_log_prob, gaussian_log_prob
-from learner.networks.memory import Unrolled
+from learner.networks.lstm import Unrolled
 from learner.networks.policy import PolicyNetwork, PolicyOutput
-from learner.optimizers.listed import ListedAdam
+from learner.optimizers.adam import ListedAdam
 from learner.rewards.demonstrations import DemonstrationBuffer
 from learner.rewards.transitions import Transitions
 from learner.settings.trainer import BehavioralCloningSettings
-from learner.trainers.context import TrainerContext
+from learner.trainers.base import TrainerContext
 from learner.trainers.schedules import LEARNING_RATE_FLOOR, ScheduledValue
 
 DEFAULT_EPOCHS = 3

@@ -2,19 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import queue
+import time
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.trainers.base import Trainer
-from learner.trainers.busy import BusyClock
-from learner.trainers.requests import RequestQueue
 
 log = structlog.get_logger(__name__)
+
+
+class BusyClock:
+    """Measures one thread's waits; what is no wait is work, the turn that goes on included.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._begun = clock()
+        # Waited seconds, and when the wait that goes on began: replaced whole, so that readers need no lock.
+        self._waits: tuple[float, float | None] = (0.0, None)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """The block is a wait."""
+        waited_seconds, _ = self._waits
+        begun = self._clock()
+        self._waits = waited_seconds, begun
+        try:
+            yield
+        finally:
+            self._waits = waited_seconds + self._clock() - begun, None
+
+    @property
+    def busy_seconds(self) -> float:
+        """Seconds since the clock was made that were not waited; from any thread. Never falls by more than a moment."""
+        waited_seconds, waits_since = self._waits
+        now = self._clock()
+        if waits_since is not None:
+            waited_seconds += max(0.0, now - waits_since)
+        return max(0.0, now - self._begun - waited_seconds)
+
+
+class RequestsClosedError(RuntimeError):
+    """The trainer thread has ended and answers no more."""
+
+
+class RequestQueue:
+    """A queue of calls with results. Any thread may `submit`; one thread runs them with `run_pending`.
+
+    Args:
+        wake: called after each submission, so that the running thread stops waiting.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._calls: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
+        self._closed = False
+
+    def submit(self, call: Callable[[], T]) -> Future[T]:
+        """Asks for a call; the future holds its result, or what it raised."""
+        future: Future[T] = Future()
+        self._calls.put((call, future))
+        if self._closed:
+            self._refuse_pending()
+        self._wake()
+        return future
+
+    def run_pending(self) -> bool:
+        """Runs what was asked for so far; returns whether there was anything."""
+        is_busy = False
+        while not self._calls.empty():
+            call, future = self._calls.get()
+            is_busy = True
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(call())
+            except Exception as error:  # noqa: BLE001 - it belongs to whoever asked
+                future.set_exception(error)
+        return is_busy
+
+    def close(self) -> None:
+        """Answers everything that waits, and everything to come, with `RequestsClosedError`."""
+        self._closed = True
+        self._refuse_pending()
+
+    def _refuse_pending(self) -> None:
+        while True:
+            try:
+                _, future = self._calls.get_nowait()
+            except queue.Empty:
+                return
+            if future.set_running_or_notify_cancel():
+                future.set_exception(RequestsClosedError("the trainer thread has ended"))
+
 
 T = TypeVar("T")
 

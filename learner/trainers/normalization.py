@@ -12,9 +12,8 @@ from rollcast.specs import BehaviorSpec
 from torch import Tensor
 
 from learner.buffers.columns import observation_column
-from learner.networks.encoders import VectorEncoder
+from learner.networks.encoders import EncoderStatistics, VectorEncoder
 from learner.networks.normalizer import batch_moments
-from learner.networks.statistics import EncoderStatistics
 from learner.optimizers.reduce import Reduce
 
 log = structlog.get_logger(__name__)

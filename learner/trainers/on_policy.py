@@ -9,13 +9,12 @@ from rollcast.enums import HoldReason
 
 from learner.buffers.buffer import UpdateBuffer
 from learner.buffers.columns import on_policy_columns
-from learner.buffers.sizes import ring_size
 from learner.ingest.behaviors import NOT_TRAINING
 from learner.ingest.queue import Pace, QueuedChunk
-from learner.trainers.base import RingNumbers
-from learner.trainers.context import TrainerContext
-from learner.trainers.intake import Intake
-from learner.trainers.pace import ahead_limit_steps
+from learner.settings.trainer import TrainerSettings
+from learner.sizing.ring_size import ring_size
+from learner.trainers.base import RingNumbers, TrainerContext
+from learner.trainers.intake import BufferIntake
 from learner.trainers.rl import RLTrainer
 
 NOT_FINITE = "not_finite_update"
@@ -38,7 +37,7 @@ class OnPolicyTrainer(RLTrainer):
             behavior.spec, memory_size=behavior.memory_size, memory_stride=behavior.memory_stride
         )
         size = ring_size(
-            columns,
+            sum(column.row_bytes for column in columns),
             ring_steps=service.device_ring_steps,
             buffer_size=self.buffer_size,
             time_horizon=self.trainer_settings.time_horizon,
@@ -47,7 +46,7 @@ class OnPolicyTrainer(RLTrainer):
         self.update_buffer = UpdateBuffer(
             columns, size.capacity_rows, size.block_rows, context.device, grows=size.grows
         )
-        self.intake = Intake(behavior.name, self.update_buffer, context.ledger, context.generation)
+        self.intake = BufferIntake(behavior.name, self.update_buffer, context.ledger, context.generation)
         self._is_updated = False
         self._is_updating = False
         self._stage_seconds = 0.0  # since the last update
@@ -66,7 +65,7 @@ class OnPolicyTrainer(RLTrainer):
         """Where its experience is."""
         buffer = self.update_buffer
         steps = buffer.waiting_steps + buffer.taken_steps
-        return RingNumbers(self.intake.staged_steps, steps, buffer.ring.capacity_rows)
+        return RingNumbers(self.intake.waiting_steps, steps, buffer.ring.capacity_rows)
 
     @property
     def oldest_version(self) -> int:
@@ -173,18 +172,13 @@ class OnPolicyTrainer(RLTrainer):
         self._set_pace()
         self._cadence(before)
 
-    def end_episode(self) -> None:
-        """Forgets collected experience, as after a reset of all environments."""
-        self._clear("reset")
-
     def finish(self) -> None:
-        """Ends training for good: what was collected and not trained leaves the books as dropped."""
-        self._clear(NOT_TRAINING)
+        """Ends training for good: what was collected and not trained leaves the books as dropped.
 
-    def _clear(self, reason: str) -> None:
-        """Drops everything that was collected; what counted as a step goes on counting (as in ML-Agents)."""
+        What counted as a step still counts, as in ML-Agents.
+        """
         self._steps_untrained += self.update_buffer.taken_steps
-        self.intake.clear(reason)
+        self.intake.clear(NOT_TRAINING)
         self._set_pace()
 
     def _set_pace(self) -> None:
@@ -199,11 +193,28 @@ class OnPolicyTrainer(RLTrainer):
         until_version = (
             min(self._version, self._oldest_version(following)) if self.threaded else self._version + self._is_updating
         )
-        pace = Pace(
-            held_steps=self.intake.held_steps,
-            ahead_limit_steps=ahead_limit_steps(self.trainer_settings),
-            hold=HoldReason.UPDATING if until_version else None,
-            until_version=until_version,
+        self.queue.set_pace(
+            Pace(
+                held_steps=self.intake.held_steps,
+                ahead_limit_steps=ahead_limit_steps(self.trainer_settings),
+                hold=HoldReason.UPDATING if until_version else None,
+                until_version=until_version,
+            )
         )
-        for queue in self.trajectory_queues:
-            queue.set_pace(pace)
+
+
+def ahead_limit_steps(settings: TrainerSettings) -> int:
+    """Returns how many steps may be unsettled (queued, staged, or in the update buffer) before actors get no credit.
+
+    Beside it each session has an open allowance of agents * time_horizon, so that open segments can always be closed. An
+    update needs more than ``buffer_size`` steps; a limit above that can never be reached without an update's being ready,
+    so neither side waits for the other.
+
+    Threaded, actors fill the next buffer while the present one is trained. Not threaded, a hold stops them at each
+    update; the quarter of a buffer beyond it keeps them from running out of credit while the last chunks of the present
+    buffer are on their way.
+    """
+    buffer_size = settings.hyperparameters.buffer_size
+    if settings.threaded:
+        return 2 * buffer_size + 1
+    return buffer_size + max(buffer_size // 4, settings.time_horizon) + 1

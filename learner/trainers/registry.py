@@ -6,8 +6,7 @@ from learner.common import plugins
 from learner.common.exits import ExitCode, UserError
 from learner.settings.extensions import TRAINERS
 from learner.settings.hyperparameters import OWN_TRAINERS
-from learner.trainers.base import Trainer
-from learner.trainers.context import TrainerContext
+from learner.trainers.base import Trainer, TrainerContext
 
 
 def own_trainers() -> dict[str, str]:

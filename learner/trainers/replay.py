@@ -14,19 +14,73 @@ import torch
 
 from learner.buffers.replay import ReplayMemory
 from learner.buffers.replay_file import FILE_NAME, OTHER_FILE_NAME, BadReplay, read_replay, write_replay
-from learner.common.saved_values import count
+from learner.common.saved_values import count, number
 from learner.ingest.behaviors import NOT_TRAINING
 from learner.ingest.queue import Pace, QueuedChunk
 from learner.observe.metrics.behaviors import ReplayNumbers
 from learner.settings.hyperparameters import ReplayHyperparameters
 from learner.sizing.replay_size import replay_row_bytes, replay_size
-from learner.trainers.base import RingNumbers
-from learner.trainers.context import TrainerContext
-from learner.trainers.replay_intake import ReplayIntake, Taken
+from learner.trainers.base import RingNumbers, TrainerContext
+from learner.trainers.intake import ReplayIntake, Taken
 from learner.trainers.rl import RLTrainer
-from learner.trainers.update_debt import UpdateDebt
 
 log = structlog.get_logger(__name__)
+
+
+class UpdateDebt:
+    """Steps come in, updates pay for them.
+
+    The first steps owe nothing: they only fill the memory, so that the first updates do not draw the same few again and
+    again. After a restart without the memory this begins anew.
+
+    Args:
+        steps_per_update: steps that each update pays for.
+        free_steps: how many first steps owe nothing.
+
+    Attributes:
+        free_steps: how many more steps will owe nothing.
+    """
+
+    def __init__(self, steps_per_update: float, free_steps: int) -> None:
+        self.free_steps = free_steps
+        self._steps_per_update = steps_per_update
+        self._before = 0.0  # unpaid when counting began, in steps
+        self._steps = 0
+        self._updates = 0
+
+    @property
+    def unpaid_steps(self) -> float:
+        """Steps that owe and are not paid for."""
+        return max(0.0, self._before + (self._steps - self._updates * self._steps_per_update))
+
+    @property
+    def owed(self) -> int:
+        """Whole updates that are owed."""
+        # A step owes 1 / steps_per_update; what rounding takes from a whole number is given back.
+        return int(self.unpaid_steps / self._steps_per_update + 1e-9)
+
+    def add(self, steps: int) -> None:
+        """Takes in steps."""
+        free = min(steps, self.free_steps)
+        self.free_steps -= free
+        self._steps += steps - free
+
+    def pay(self, updates: int = 1) -> None:
+        """Pays with updates that are owed."""
+        self._updates += updates
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what is unpaid; how full the memory is, only the memory knows."""
+        return {"unpaid_steps": self.unpaid_steps}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a saved state.
+
+        Raises:
+            KeyError, TypeError, ValueError: it does not fit.
+        """
+        self._before, self._steps, self._updates = number(state, "unpaid_steps", least=0.0), 0, 0
+
 
 PUBLISH_UPDATES: Final = 50
 PUBLISH_SECONDS: Final = 0.02
@@ -238,27 +292,18 @@ class ReplayTrainer(RLTrainer):
                 self._publish()
             self._unpublished, self._published_at = 0, now
 
-    def end_episode(self) -> None:
-        """Forgets what waits; what is in the memory stays there."""
-        self._clear("reset")
-
     def finish(self) -> None:
         """Ends training for good: what waits leaves the books as dropped, and the last version is broadcast."""
-        self._clear(NOT_TRAINING)
-        self.publish_present()
-
-    def _clear(self, reason: str) -> None:
-        self.intake.clear(reason)
+        self.intake.clear(NOT_TRAINING)
         self._set_pace()
+        self.publish_present()
 
     def _set_pace(self) -> None:
         """Tells the service what waits, and that steps whose updates are owed are not settled either."""
         owing = math.ceil(self.debt.unpaid_steps) if self.owed else 0
         limit = self.hyperparameters.max_update_debt
         allowed = self._chunk_steps if limit is None else math.ceil(limit * self.hyperparameters.steps_per_update)
-        pace = Pace(held_steps=self.intake.waiting_steps + owing, ahead_limit_steps=allowed)
-        for queue in self.trajectory_queues:
-            queue.set_pace(pace)
+        self.queue.set_pace(Pace(held_steps=self.intake.waiting_steps + owing, ahead_limit_steps=allowed))
 
     def _show_memory(self) -> None:
         counters = self.memory.counters

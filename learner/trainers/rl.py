@@ -5,9 +5,10 @@ How experience is collected is in `learner.trainers.on_policy` and `learner.trai
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,14 +19,73 @@ from torch import Tensor
 from learner.common.exits import ExitCode, UserError
 from learner.common.saved_values import count, reason
 from learner.ingest.queue import QueuedChunk
+from learner.observe.metrics.behaviors import BehaviorMetrics
+from learner.observe.stats import StatsReporter
 from learner.settings.hyperparameters import HyperparameterSettings
-from learner.trainers.base import Trainer
-from learner.trainers.clock import UpdateClock
-from learner.trainers.context import Progress, TrainerContext
-from learner.trainers.errors import TrainerFailedError
+from learner.trainers.base import Progress, Trainer, TrainerContext
 from learner.trainers.tally import EpisodeTally, extrinsic_strength
 
 log = structlog.get_logger(__name__)
+
+
+class TrainerFailedError(UserError):
+    """A trainer cannot go on; the learner ends with exit code TRAINER_FAILED.
+
+    Args:
+        message: one line that states the value, the limit and the next step.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ExitCode.TRAINER_FAILED, message)
+
+
+class UpdateClock:
+    """Measures the phases of a trainer and reports them; the time of a pause belongs to neither.
+
+    Args:
+        stats: where seconds and steps per second go.
+        clock: monotonic seconds.
+        metrics: where the seconds of collections go, too.
+    """
+
+    def __init__(
+        self,
+        stats: StatsReporter,
+        clock: Callable[[], float] = time.monotonic,
+        metrics: BehaviorMetrics | None = None,
+    ) -> None:
+        self._stats = stats
+        self._metrics = metrics
+        self._clock = clock
+        self._phase_began = self._paused_at = clock()
+        self._collect_seconds = 0.0
+
+    def begin_update(self) -> None:
+        """Ends a collection and begins an update."""
+        self._collect_seconds = self._next_phase()
+        if self._metrics is not None:
+            self._metrics.batch_wait.observe(self._collect_seconds)
+
+    def end_update(self, steps: int) -> None:
+        """Ends an update of so many environment steps, reports both phases, and begins the next collection."""
+        seconds = self._next_phase()
+        self._stats.add_stat("Rollcast/Collect Seconds", self._collect_seconds)
+        self._stats.add_stat("Rollcast/Update Seconds", seconds)
+        self._stats.add_stat("Rollcast/Steps per Second", steps / max(self._collect_seconds + seconds, 1e-9))
+
+    def pause(self) -> None:
+        """Stops the clock."""
+        self._paused_at = self._clock()
+
+    def resume(self) -> None:
+        """Lets the clock go on."""
+        self._phase_began += self._clock() - self._paused_at
+
+    def _next_phase(self) -> float:
+        now = self._clock()
+        seconds, self._phase_began = now - self._phase_began, now
+        return seconds
+
 
 Hyper = TypeVar("Hyper", bound=HyperparameterSettings)
 
@@ -147,8 +207,7 @@ class RLTrainer(Trainer):
 
     def start(self) -> None:
         """Publishes the present version and sets the pace."""
-        for publisher in self.policy_queues:
-            publisher.attach(self.policy)
+        self._publisher = self.context.open_publisher(self.policy)
         self._publish()
         self._set_pace()
 
@@ -228,8 +287,7 @@ class RLTrainer(Trainer):
     def _publish(self) -> None:
         state: Mapping[str, Tensor] = self.policy.state_dict()
         progress = Progress(self._version, self._optimizer_steps, self._steps_trained)
-        for publisher in self.policy_queues:
-            publisher.publish(state, progress)
+        self._publisher.publish(state, progress)
         self._metrics.note_published()
 
     def _cadence(self, before: int) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import structlog
 from numpy.typing import NDArray
-from rollcast.enums import Purpose
+from rollcast.enums import Purpose, StatAggregation
 from rollcast.trajectories import Chunk
 
 from learner.common.saved_values import count, numbers
@@ -17,7 +18,64 @@ from learner.link.evaluation import EvaluationSink, NoEvaluation, hand_on
 from learner.observe.metrics.behaviors import BehaviorMetrics
 from learner.observe.stats import Aggregation, StatsReporter
 from learner.settings.trainer import TrainerSettings
-from learner.trainers.records import RecordTally
+
+log = structlog.get_logger(__name__)
+
+MAX_KEYS = 500
+"""Different keys of one behavior in one start of the learner. Each is a curve of every tracker for ever, and a program
+that puts a number into its keys would make them without end."""
+MAX_METRIC_KEYS = 50
+"""Of them, the first ones are time series of the metrics, too; what makes one is more expensive there."""
+
+
+class RecordTally:
+    """Takes the statistics records of chunks, and bounds how many keys there are.
+
+    Args:
+        stats: where they go.
+        metrics: where the present value of the first keys is shown.
+    """
+
+    def __init__(self, stats: StatsReporter, metrics: BehaviorMetrics | None = None) -> None:
+        self._stats = stats
+        self._metrics = metrics
+        self._keys: dict[str, bool] = {}  # whether the metrics show it
+        self._has_warned = False
+
+    def add(self, chunk: Chunk) -> None:
+        """Adds the records of a chunk; those of keys beyond the limit are left out."""
+        columns = chunk.columns
+        if "stat/key" not in columns:
+            return
+        numbers = columns["stat/key"].tolist()
+        kinds = columns.get("stat/aggregation")
+        aggregations = [StatAggregation.AVERAGE] * len(numbers) if kinds is None else kinds.tolist()
+        taken = [self._takes(key) for key in chunk.stat_keys]
+        for number, value, kind in zip(numbers, columns["stat/value"].tolist(), aggregations, strict=True):
+            if taken[number]:
+                self._stats.add_stat(chunk.stat_keys[number], value, Aggregation(kind or StatAggregation.AVERAGE))
+        if self._metrics is not None:
+            for key in dict.fromkeys(chunk.stat_keys[number] for number in numbers):
+                value = self._stats.value(key) if self._keys.get(key) else None
+                if value is not None:
+                    self._metrics.show_statistic(key, value)
+
+    def _takes(self, key: str) -> bool:
+        if key in self._keys:
+            return True
+        if len(self._keys) >= MAX_KEYS:
+            if not self._has_warned:
+                self._has_warned = True
+                log.warning(
+                    "statistics_refused",
+                    behavior=self._stats.category,
+                    key=key,
+                    limit=MAX_KEYS,
+                    action="new keys are left out; do not put numbers into the keys",
+                )
+            return False
+        self._keys[key] = len(self._keys) < MAX_METRIC_KEYS
+        return True
 
 
 class EpisodeTally:
@@ -165,3 +223,38 @@ def extrinsic_strength(settings: TrainerSettings) -> float:
     """Returns the strength of the extrinsic reward signal, 0 without one."""
     extrinsic = settings.reward_signals.extrinsic
     return 0.0 if extrinsic is None else extrinsic.strength
+
+
+class EpisodeRewards:
+    """Mean sums of rewards an episode.
+
+    ML-Agents adds up the rewards of each agent until its episode ends. Here the rewards of all steps are added up until
+    some episode has ended, and divided by how many have: weighted with their number of episodes, these means have the
+    same mean, but for the episodes that run at the beginning and at the end. Steps that were dropped are in neither sum.
+
+    Attributes:
+        episodes: that the last means are over.
+    """
+
+    def __init__(self) -> None:
+        self.episodes = 0
+        self._sums: dict[str, float] = {}
+
+    def add(self, sums: Mapping[str, float], ended: int) -> Mapping[str, float]:
+        """Adds the steps of an update.
+
+        Args:
+            sums: of rewards over these steps, by signal.
+            ended: how many episodes ended with one of them.
+
+        Returns:
+            Rewards of an episode by signal, over the steps since some episode ended last; nothing if none has now.
+        """
+        for name, value in sums.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value
+        if not ended:
+            return {}
+        self.episodes = ended
+        means = {name: value / ended for name, value in self._sums.items()}
+        self._sums.clear()
+        return means

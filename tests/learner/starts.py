@@ -16,7 +16,7 @@ from learner.run.checkpointing import CheckpointKeeper
 from learner.run.trainer_factory import trainer_stats
 from learner.settings.options import RunOptions
 from learner.status.run_status import RunStatus
-from learner.trainers.context import TrainerContext
+from learner.trainers.base import TrainerContext
 from learner.trainers.ppo.trainer import PPOTrainer
 from tests.learner.ingest.parts import NAME, Parts
 from tests.learner.trainers.in_process import Bench, CartPoleActor, Published
@@ -41,6 +41,7 @@ class Start:
             parts.behaviors, parts.sessions, parts.ledger, service, run_id="run", generation=generation, lessons=lessons
         )
         self.store = CheckpointStore(folder)
+        self._published = Published()
         self.metrics = LearnerMetrics()
         self.keeper = CheckpointKeeper(
             self.store,
@@ -64,7 +65,7 @@ class Start:
         """Makes the trainer of the behavior, and lets it begin."""
         behavior, parts = self.parts.behaviors.all()[0], self.parts
         bench = Bench(parts.behaviors, behavior, parts.ledger, StatsReporter(NAME))
-        context: TrainerContext = bench.context(publisher=Published(), saver=self.keeper)
+        context: TrainerContext = bench.context(open_publisher=self._published.open, saver=self.keeper)
         trainer = PPOTrainer(context)
         self.keeper.begin(trainer)
         trainer.start()
@@ -73,9 +74,7 @@ class Start:
     def train(self, trainer: PPOTrainer, updates: int) -> None:
         """Takes steps until the trainer has made so many updates."""
         behavior, parts = self.parts.behaviors.all()[0], self.parts
-        (published,) = trainer.policy_queues
-        assert isinstance(published, Published)
-        bench = Bench(parts.behaviors, behavior, parts.ledger, trainer.stats_reporter, published)
+        bench = Bench(parts.behaviors, behavior, parts.ledger, trainer.stats_reporter, self._published)
         actor = CartPoleActor(bench, environments=2)
         end = trainer.version + updates
         while trainer.version < end:

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from learner.buffers.columns import ACTION_MASK, CONTINUOUS_ACTION, DISCRETE_ACTION, LOG_PROB
+from learner.buffers.sequences import sampled_steps
 from learner.networks.policy import PolicyNetwork
 from learner.trainers.actor_critic.experience import Recorded
 from learner.trainers.actor_critic.loss import Ratio, log_probability
-from learner.trainers.actor_critic.steps import sampled_steps
 
 ACTING_STEPS: Final = 256
 """On so many steps an updated policy is tried: a policy that has diverged shows it on any, and an update looks at many more."""

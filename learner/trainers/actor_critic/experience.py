@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from rollcast.specs import BehaviorSpec
@@ -20,14 +20,14 @@ from learner.buffers.columns import (
     VERSION,
     observation_column,
 )
-from learner.buffers.sequences import SequenceTable
+from learner.buffers.sequences import Portion, SequenceTable, all_steps
 from learner.networks.distributions import branch_offsets
 from learner.networks.value import ActorCritic
 from learner.optimizers.reduce import Reduce
-from learner.rewards.signal_set import SignalSet
+from learner.rewards.signals import SignalSet
 from learner.trainers.actor_critic.loss import Ratio, log_probability
 from learner.trainers.actor_critic.recurrence import Recurrence
-from learner.trainers.actor_critic.steps import Portion, all_steps
+from learner.trainers.actor_critic.targets import TargetRule, Valued
 from learner.trainers.transitions import TransitionReader
 
 ADVANTAGE = "advantage"
@@ -51,44 +51,6 @@ class Recorded(NamedTuple):
     sources: Mapping[str, Source]
     lag: Tensor
     table: SequenceTable | None = None
-
-
-class Valued(NamedTuple):
-    """R rows as in `learner.buffers.buffer.Plan`, valued under the networks as they are before the update.
-
-    Attributes:
-        rewards: ``[R, K]`` float64, of K reward signals; 0 in final rows.
-        values: ``[R, K]`` float64.
-        bootstraps: ``[R, K]`` float64, 1 where the value of the next row counts.
-        gamma: ``[K]`` float64, the discounts.
-        log_ratio: computes ``[R]`` float64: log-probability of the whole action under the present policy less the
-            recorded one; 0 in final rows.
-    """
-
-    rewards: Tensor
-    values: Tensor
-    bootstraps: Tensor
-    gamma: Tensor
-    log_ratio: Callable[[], Tensor]
-
-
-class Targets(NamedTuple):
-    """What the losses drive at.
-
-    Attributes:
-        advantages: ``[R, K]`` float64; final rows are not used.
-        returns: ``[R, K]`` float64, what the values shall become.
-    """
-
-    advantages: Tensor
-    returns: Tensor
-
-
-class TargetRule(Protocol):
-    """How an algorithm makes targets."""
-
-    def __call__(self, plan: Plan, valued: Valued) -> Targets:
-        """Computes targets; nothing in it waits for the device."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from learner.buffers.buffer import Plan, Segment
 from learner.buffers.columns import MEMORY
 from learner.buffers.sequences import Cut, SequenceTable, cut_segments, pack, split_by_steps
 from learner.networks.heads import ValueHead
-from learner.networks.memory import Memory, Unrolled
+from learner.networks.lstm import Memory, Unrolled
 from learner.networks.value import ActorCritic
 
 MAX_CARRIED = 2**14

@@ -23,20 +23,19 @@ from learner.networks.value import ActorCritic, build_critic
 from learner.observe.metrics.behaviors import LossNumbers
 from learner.observe.rates import Throttle
 from learner.optimizers.adam import FlatAdam
-from learner.rewards.episodes import EpisodeRewards
-from learner.rewards.extrinsic import EXTRINSIC
-from learner.rewards.signal_set import SignalSet
-from learner.rewards.signals import build_signals
+from learner.rewards.signals import EXTRINSIC, SignalSet, build_signals
 from learner.settings.hyperparameters import ActorCriticHyperparameters, SharedCriticHyperparameters
 from learner.trainers.actor_critic.agreement import Agreement, can_act, compare
 from learner.trainers.actor_critic.epochs import EpochSums, run_epochs
-from learner.trainers.actor_critic.experience import Experience, ExperienceMaker, Recorded, TargetRule
+from learner.trainers.actor_critic.experience import Experience, ExperienceMaker, Recorded
 from learner.trainers.actor_critic.loss import Coefficients, Loss
+from learner.trainers.actor_critic.targets import TargetRule
+from learner.trainers.base import TrainerContext
 from learner.trainers.cloning import build_cloning
-from learner.trainers.context import TrainerContext
 from learner.trainers.normalization import ObservationStatistics
 from learner.trainers.on_policy import OnPolicyTrainer
 from learner.trainers.schedules import BETA_FLOOR, LEARNING_RATE_FLOOR, ScheduledValue
+from learner.trainers.tally import EpisodeRewards
 
 log = structlog.get_logger(__name__)
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from learner.settings.hyperparameters import APPOHyperparameters
-from learner.trainers.actor_critic.experience import TargetRule
 from learner.trainers.actor_critic.loss import Loss
+from learner.trainers.actor_critic.targets import TargetRule, VTraceTargets
 from learner.trainers.actor_critic.trainer import ActorCriticTrainer
-from learner.trainers.actor_critic.vtrace import VTraceTargets
-from learner.trainers.context import TrainerContext
+from learner.trainers.base import TrainerContext
 from learner.trainers.ppo.loss import ppo_loss
 from learner.trainers.schedules import EPSILON_FLOOR, ScheduledValue
 

@@ -6,11 +6,10 @@ from dataclasses import replace
 from typing import ClassVar
 
 from learner.settings.hyperparameters import IMPALAHyperparameters
-from learner.trainers.actor_critic.experience import TargetRule
 from learner.trainers.actor_critic.loss import Coefficients, Loss
+from learner.trainers.actor_critic.targets import TargetRule, VTraceTargets
 from learner.trainers.actor_critic.trainer import ActorCriticTrainer
-from learner.trainers.actor_critic.vtrace import VTraceTargets
-from learner.trainers.context import TrainerContext
+from learner.trainers.base import TrainerContext
 from learner.trainers.impala.loss import impala_loss
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from learner.settings.hyperparameters import PPOHyperparameters
-from learner.trainers.actor_critic.experience import TargetRule
 from learner.trainers.actor_critic.loss import Loss
+from learner.trainers.actor_critic.targets import GeneralizedAdvantages, TargetRule
 from learner.trainers.actor_critic.trainer import ActorCriticTrainer
-from learner.trainers.context import TrainerContext
+from learner.trainers.base import TrainerContext
 from learner.trainers.ppo.loss import ppo_loss
-from learner.trainers.ppo.targets import GeneralizedAdvantages
 from learner.trainers.schedules import EPSILON_FLOOR, ScheduledValue
 
 

@@ -13,8 +13,9 @@ from learner.networks.squashed import SquashedPolicyNetwork
 from learner.networks.twin import TwinCritic
 from learner.optimizers.adam import FlatAdam, Snapshot
 from learner.optimizers.reduce import Reduce
-from learner.rewards.signal_set import SignalSet
+from learner.rewards.signals import SignalSet
 from learner.settings.hyperparameters import SACHyperparameters
+from learner.trainers.sac.batches import Batch, backward_policy, encode, encode_next, record_policy
 from learner.trainers.sac.loss import (
     Draw,
     critic_loss,
@@ -26,7 +27,6 @@ from learner.trainers.sac.loss import (
     temperature_loss,
 )
 from learner.trainers.sac.networks import SACNetworks, TargetEntropies
-from learner.trainers.sac.reading import Batch, backward_policy, encode, encode_next, record_policy
 
 
 class Report(NamedTuple):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from learner.trainers.context import Progress
+from learner.trainers.base import Progress
 from tests.learner.trainers.in_process import Bench, CartPoleActor, Published
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +12,7 @@ import pytest
 import torch
 from rollcast.policies import PolicyDescription
 from structlog.testing import capture_logs
+from torch import Tensor
 
 from learner.checkpoints.choice import load_chosen
 from learner.checkpoints.store import CheckpointStore
@@ -25,6 +26,7 @@ from learner.publish.publisher import PolicyPublisher
 from learner.publish.store import PolicyStore, StoredPolicy
 from learner.settings.service import EvaluationSettings
 from learner.trainers import replay
+from learner.trainers.base import Progress
 from learner.trainers.ppo.trainer import PPOTrainer
 from tests.learner.ingest.parts import NAME
 from tests.learner.service.samples import make_policy
@@ -279,10 +281,17 @@ def test_the_kept_policy_is_the_measured_one(tmp_path: Path, monkeypatch: pytest
     with opened(tmp_path) as folder, capture_logs():
         bench, trainer = make()
         name, store, checkpoints = trainer.brain_name, PolicyStore(), CheckpointStore(folder)
-        publisher = PolicyPublisher(store, behavior_index=0, generation=1)
-        publisher.attach(trainer.policy)
+        publisher, keep = (
+            PolicyPublisher(trainer.policy, store, behavior_index=0, generation=1),
+            bench.published.publish,
+        )
         publisher.publish(trainer.policy.state_dict(), bench.published.progress[-1])
-        trainer.publish_policy_queue(publisher)
+
+        def publish(state: Mapping[str, Tensor], progress: Progress) -> None:
+            keep(state, progress)
+            publisher.publish(state, progress)
+
+        monkeypatch.setattr(bench.published, "publish", publish)
         sessions = SessionTable(bench.table, bench.ledger, generation=1)
         session = sessions.open(Opening("a", "its instance", None)).session
         sessions.declare(session, bench.behavior, 0, 1)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
+from rollcast.enums import ObservationRole
 from torch import nn
 
-from learner.networks.activations import Activation
-from learner.networks.dense import DenseLayers
+from learner.common.exits import ExitCode, UserError
+from learner.networks.body import Body
+from learner.networks.dense import Activation, ConditionedLayer, DenseLayers
 from learner.networks.initializers import Initializer
+from learner.networks.policy import PolicyNetwork
+from learner.networks.value import ActorCritic, build_critic
+from learner.settings.network import NetworkSettings
+from learner.sizing.networks import conditioning_parameters
+from tests.learner.networks.specs import behavior, entities, goal, image, vector
 
 KINDS: list[Activation] = ["swish", "tanh", "relu"]
 
@@ -58,3 +67,120 @@ def test_large_sums_saturate() -> None:
     assert all(
         torch.count_nonzero(parameter.grad) == 0 for parameter in layers.parameters() if parameter.grad is not None
     )
+
+
+SETTINGS = NetworkSettings(hidden_units=16)
+PLAIN = NetworkSettings(hidden_units=16, goal_conditioning_type="none")
+
+
+def make_layer() -> ConditionedLayer:
+    """A layer 5 -> 7 under goals of 3."""
+    initializer = Initializer("kaiming", torch.Generator().manual_seed(1))
+    return ConditionedLayer(5, 7, 3, "relu", initializer)
+
+
+def body(settings: NetworkSettings = SETTINGS) -> Body:
+    """A body that sees numbers and a goal."""
+    return Body((vector(), goal()), settings, Initializer("orthogonal", torch.Generator().manual_seed(1)))
+
+
+def test_weights_change_with_the_goal() -> None:
+    """The same values give other results under other goals; each row goes by its own goal."""
+    layer = make_layer()
+    values = torch.ones(2, 5)
+    goals = torch.tensor([[1.0, 0.0, -1.0], [0.0, 2.0, 0.5]])
+    found = layer(values, goals)
+    assert found.shape == (2, 7)
+    assert not torch.allclose(found[0], found[1])
+    for row in range(2):
+        assert torch.allclose(found[row], layer(values[:1], goals[row : row + 1])[0], atol=1e-6)
+
+
+def test_the_numbers_of_a_case_by_hand() -> None:
+    """Two layers with swish, a norm without factor and shift, then the weights ``[inputs, units]`` in this order."""
+    layer = make_layer()
+    torch.nn.init.normal_(layer.bias)
+    values, goals = torch.randn(1, 5), torch.randn(1, 3)
+    first, second = layer.get_submodule("hidden.0"), layer.get_submodule("hidden.2")
+    hidden = torch.nn.functional.silu(second(torch.nn.functional.silu(first(goals))))
+    normal = (hidden - hidden.mean()) / (hidden.var(correction=0) + 1e-5).sqrt()
+    weights = layer.weights(normal).reshape(5, 7)
+    assert torch.allclose(layer(values, goals), torch.relu(values @ weights + layer.bias), atol=1e-5)
+
+
+def test_initial_weights_are_within_their_bound() -> None:
+    """Uniform within 1 / sqrt(units * inputs), in every family."""
+    for kind in ("kaiming", "lecun", "orthogonal"):
+        layer = ConditionedLayer(40, 30, 3, "tanh", Initializer(kind, torch.Generator().manual_seed(1)))
+        bound = 1200**-0.5
+        assert 0.99 * bound < layer.weights.weight.abs().max() <= bound
+        assert torch.count_nonzero(layer.weights.bias) == torch.count_nonzero(layer.bias) == 0
+
+
+def test_goals_that_are_all_alike_are_finite() -> None:
+    """Goals of zeros, and large ones, give finite numbers and gradients."""
+    layer = make_layer()
+    goals = torch.tensor([[0.0] * 3, [1e4] * 3, [-1e4] * 3]).requires_grad_()
+    found = layer(torch.ones(3, 5), goals)
+    gradients = torch.autograd.grad(found.square().sum(), [*layer.parameters(), goals])
+    assert torch.isfinite(found).all()
+    assert all(torch.isfinite(gradient).all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_the_last_layer_of_the_body_is_conditioned(layers: int) -> None:
+    """All others are ordinary ones, and the goal is among what the first sees, too."""
+    found = body(SETTINGS.model_copy(update={"num_layers": layers}))
+    assert len(found.layers.linear) == layers - 1
+    assert found.conditioned is not None
+    assert found.encoder.size == 7
+    assert found([torch.randn(5, 4), torch.randn(5, 3)]).shape == (5, 16)
+
+
+def test_without_hyper_or_goal_nothing_is_conditioned() -> None:
+    """With type none a goal is an observation as any other; without a goal hyper changes nothing."""
+    plain = body(PLAIN)
+    assert plain.conditioned is None
+    assert plain.encoder.size == 7
+    assert len(plain.layers.linear) == 2
+    assert Body((vector(),), SETTINGS, Initializer("kaiming")).conditioned is None
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_parameters_are_counted(layers: int) -> None:
+    """By hand, and by the arithmetic that checks a declaration."""
+    settings = SETTINGS.model_copy(update={"num_layers": layers})
+    conditioned = body(settings).conditioned
+    assert conditioned is not None
+    inputs = 7 if layers == 1 else 16
+    by_hand = (3 + 1) * 16 + (16 + 1) * 16 + (16 + 1) * inputs * 16 + 16
+    assert sum(parameter.numel() for parameter in conditioned.parameters()) == by_hand
+    seeing_goal = dataclasses.replace(image("seen"), role=ObservationRole.GOAL)
+    for specs in ((vector(), goal()), (goal(), seeing_goal, entities())):
+        found = Body(specs, settings, Initializer("kaiming")).conditioned
+        assert found is not None
+        assert sum(parameter.numel() for parameter in found.parameters()) == conditioning_parameters(specs, settings)
+    assert conditioning_parameters((vector(), goal()), PLAIN) == conditioning_parameters((vector(),), SETTINGS) == 0
+
+
+def test_a_goal_of_variable_length_is_an_error() -> None:
+    """The message names the observation and the way out; with type none it is read as any other list."""
+    many = entities("targets", role=ObservationRole.GOAL)
+    with pytest.raises(UserError, match=r"'targets' is a goal and a list .*goal_conditioning_type: none") as caught:
+        PolicyNetwork(behavior(vector(), many, branches=(2,)), SETTINGS)
+    assert caught.value.exit_code == ExitCode.RUN_FILE
+    network = PolicyNetwork(behavior(vector(), many, branches=(2,)), PLAIN)
+    assert network.body.encoder.attention is not None
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_actor_and_critic_are_conditioned(*, shared: bool) -> None:
+    """What both compute depends on the goal; a critic of its own has a hyper-network of its own."""
+    policy = PolicyNetwork(behavior(vector(), goal(), continuous=2), SETTINGS, torch.Generator().manual_seed(1))
+    network = ActorCritic(policy, build_critic(policy, SETTINGS, signals=1, shared=shared))
+    state = torch.randn(4, 4)
+    (one, value), (other, other_value) = (network([state, torch.full((4, 3), wanted)], None) for wanted in (-1.0, 1.0))
+    assert not torch.allclose(one.mean, other.mean)
+    assert not torch.allclose(value, other_value)
+    names = [name for name, _ in network.named_parameters() if name.endswith("conditioned.bias")]
+    assert names == ["policy.body.conditioned.bias", "critic.body.conditioned.bias"][: 1 if shared else 2]

@@ -11,7 +11,7 @@ import torch
 from rollcast.specs import ActionSpec, BehaviorSpec
 from torch import Tensor
 
-from learner.networks.memory import Memory
+from learner.networks.lstm import Memory
 from learner.networks.policy import PolicyNetwork
 from learner.networks.squashed import SquashedPolicyNetwork
 from learner.publish.check import PolicyCheckFailed

@@ -36,8 +36,7 @@ def network() -> PolicyNetwork:
 def test_a_published_version_crosses_the_wire_and_acts(network: PolicyNetwork) -> None:
     """What the store holds passes header, frames and digest, and runs."""
     store = PolicyStore()
-    publisher = PolicyPublisher(store, behavior_index=3, generation=7, deterministic=True, squash=Squash.NONE)
-    publisher.attach(network)
+    publisher = PolicyPublisher(network, store, behavior_index=3, generation=7, deterministic=True, squash=Squash.NONE)
     publisher.publish(network.state_dict(), Progress(5))
     stored = store.latest("Walker")
     assert stored is not None
@@ -56,12 +55,9 @@ def test_a_published_version_crosses_the_wire_and_acts(network: PolicyNetwork) -
 
 
 def test_order_is_kept(network: PolicyNetwork) -> None:
-    """Nothing is published before a network is attached, and no version twice."""
+    """No version is published twice."""
     store = PolicyStore()
-    publisher = PolicyPublisher(store, behavior_index=0, generation=1)
-    with pytest.raises(RuntimeError, match="before attach"):
-        publisher.publish(network.state_dict(), Progress(0))
-    publisher.attach(network)
+    publisher = PolicyPublisher(network, store, behavior_index=0, generation=1)
     publisher.publish(network.state_dict(), Progress(0))
     with pytest.raises(VersionOrderError):
         publisher.publish(network.state_dict(), Progress(0))

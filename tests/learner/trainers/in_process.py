@@ -21,7 +21,7 @@ from learner.ingest.queue import QueuedChunk
 from learner.networks.policy import PolicyNetwork
 from learner.observe.stats import StatsReporter
 from learner.settings.options import RunOptions
-from learner.trainers.context import Progress, TrainerContext
+from learner.trainers.base import Progress, TrainerContext
 
 CARTPOLE = BehaviorSpec(
     name="CartPole",
@@ -43,9 +43,10 @@ class Published:
         self.progress: list[Progress] = []
         self.state: dict[str, Tensor] = {}
 
-    def attach(self, network: PolicyNetwork) -> None:
+    def open(self, network: PolicyNetwork) -> Published:
         """Remembers the network."""
         self.network = network
+        return self
 
     def publish(self, state: Mapping[str, Tensor], progress: Progress) -> None:
         """Copies the state."""
@@ -77,7 +78,7 @@ class Bench:
             "behavior": self.behavior,
             "ledger": self.ledger,
             "stats": self.stats,
-            "publisher": self.published,
+            "open_publisher": self.published.open,
             "generation": 1,
             "seed": 1,
             "device": torch.device("cpu"),

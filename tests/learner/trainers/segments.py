@@ -35,7 +35,7 @@ class Segments:
     gamma: Array
 
     def tensors(self) -> dict[str, Any]:
-        """What the functions in `learner.trainers.returns` take, but for the parameters of each."""
+        """What the functions in `learner.trainers.actor_critic.targets` take, but for the parameters of each."""
         finals = np.cumsum(np.array(self.lengths) + 1) - 1
         is_step = np.ones(len(self.values))
         is_step[finals] = 0.0

@@ -10,7 +10,7 @@ from rollcast.specs import BehaviorSpec
 
 from learner.trainers import registry
 from learner.trainers.base import Trainer
-from learner.trainers.errors import TrainerFailedError
+from learner.trainers.rl import TrainerFailedError
 from tests.learner.networks.specs import behavior
 from tests.learner.trainers.in_process import Bench, make_bench
 from tests.learner.trainers.recurrent import CUT, RecurrentActor, RememberingAgent

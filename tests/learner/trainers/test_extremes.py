@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from learner.settings.hyperparameters import OWN_TRAINERS
 from learner.trainers import registry
-from learner.trainers.errors import TrainerFailedError
+from learner.trainers.rl import TrainerFailedError
 from tests.learner.networks.specs import behavior
 from tests.learner.trainers.in_process import make_bench
 from tests.learner.trainers.synthetic import SyntheticActor

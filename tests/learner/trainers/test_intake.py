@@ -11,7 +11,7 @@ from learner.buffers.buffer import UpdateBuffer
 from learner.buffers.columns import on_policy_columns
 from learner.ingest.ledger import Ledger
 from learner.ingest.queue import QueuedChunk
-from learner.trainers.intake import Intake
+from learner.trainers.intake import BufferIntake
 from tests.learner.buffers.chunks import SPEC, make_chunk
 
 
@@ -21,7 +21,7 @@ class Parts:
     def __init__(self, capacity_rows: int = 100) -> None:
         self.ledger = Ledger()
         self.buffer = UpdateBuffer(on_policy_columns(SPEC), capacity_rows, 16, torch.device("cpu"))
-        self.intake = Intake("Test", self.buffer, self.ledger, generation=1)
+        self.intake = BufferIntake("Test", self.buffer, self.ledger, generation=1)
 
     def receive(self, chunk: Chunk) -> None:
         """Takes a chunk over that the service accepted."""

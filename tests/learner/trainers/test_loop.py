@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,9 +15,8 @@ from structlog.testing import capture_logs
 from learner.common.exits import UserError
 from learner.ingest.behaviors import Behavior
 from learner.trainers.base import Trainer
-from learner.trainers.loop import TrainerLoop
+from learner.trainers.loop import BusyClock, RequestQueue, RequestsClosedError, TrainerLoop
 from learner.trainers.registry import build
-from learner.trainers.requests import RequestsClosedError
 from tests.learner.trainers.in_process import Bench, make_bench
 from tests.learner.trainers.synthetic import CONTINUOUS, SyntheticActor
 
@@ -199,3 +199,71 @@ def test_a_failing_request_does_not_end_the_loop() -> None:
             future.result(LONG_SECONDS)
         assert parts.ask(lambda: 5) == 5
     assert parts.failures == []
+
+
+def test_what_is_not_waited_is_work() -> None:
+    """Waits are left out, the one that goes on too; a turn that goes on counts while it goes on."""
+    now = [10.0]
+    clock = BusyClock(lambda: now[0])
+    now[0] = 13.0
+    assert clock.busy_seconds == 3.0
+    with clock.waiting():
+        now[0] = 20.0
+        assert clock.busy_seconds == 3.0
+    now[0] = 21.5
+    assert clock.busy_seconds == 4.5
+
+
+def test_a_wait_that_raises_ends_too() -> None:
+    """Whatever ends a wait, work goes on after it."""
+    now = [0.0]
+    clock = BusyClock(lambda: now[0])
+    with contextlib.suppress(KeyError), clock.waiting():
+        now[0] = 1.0
+        raise KeyError
+    now[0] = 3.0
+    assert clock.busy_seconds == 2.0
+
+
+def test_calls_run_in_the_thread_that_runs_them() -> None:
+    """A call asked for elsewhere runs where the queue is run, and its result goes back."""
+    woken = threading.Event()
+    queue = RequestQueue(woken.set)
+    futures = []
+    asking = threading.Thread(target=lambda: futures.append(queue.submit(threading.get_ident)))
+    asking.start()
+    asking.join()
+    assert woken.is_set()
+    assert queue.run_pending()
+    assert futures[0].result(timeout=0) == threading.get_ident()
+    assert not queue.run_pending()
+
+
+def test_an_error_goes_to_whoever_asked() -> None:
+    """What a call raises is raised by its future, and the next call runs all the same."""
+    queue = RequestQueue(lambda: None)
+    failed, fine = queue.submit(lambda: 1 // 0), queue.submit(lambda: 5)
+    queue.run_pending()
+    with pytest.raises(ZeroDivisionError):
+        failed.result(timeout=0)
+    assert fine.result(timeout=0) == 5
+
+
+def test_a_cancelled_call_does_not_run() -> None:
+    """Whoever gave up waiting causes no work."""
+    queue = RequestQueue(lambda: None)
+    ran: list[int] = []
+    queue.submit(lambda: ran.append(1)).cancel()
+    queue.run_pending()
+    assert ran == []
+
+
+def test_a_closed_queue_answers_at_once() -> None:
+    """Nobody waits for ever: what was asked for before the end, and after it, is refused."""
+    queue = RequestQueue(lambda: None)
+    before = queue.submit(lambda: 1)
+    queue.close()
+    after = queue.submit(lambda: 1)
+    for future in (before, after):
+        with pytest.raises(RequestsClosedError):
+            future.result(timeout=0)

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from rollcast.enums import HoldReason
 
+from learner.observe.stats import StatsReporter
 from learner.trainers.ppo.trainer import PPOTrainer
+from learner.trainers.rl import UpdateClock
 from tests.learner.trainers.in_process import Bench, Published
 from tests.learner.trainers.started import feed, make
 from tests.learner.trainers.synthetic import SyntheticActor
@@ -75,7 +77,7 @@ def test_actors_wait_while_an_update_runs_unless_threaded(*, threaded: bool) -> 
     """Not threaded, actors wait for the next version from before the update on; its arrival ends the wait."""
     bench, _ = make(threaded=threaded)
     recorder = HoldRecorder()
-    trainer = PPOTrainer(bench.context(publisher=recorder))
+    trainer = PPOTrainer(bench.context(open_publisher=recorder.open))
     trainer.start()
     bench.published, recorder.bench = recorder, bench
     feed(bench, SyntheticActor(bench), 2, trainer)
@@ -119,3 +121,21 @@ def test_strict_trains_only_the_present_version(*, threaded: bool) -> None:
     bench.put(late)
     trainer.advance()
     assert bench.ledger.books("Continuous").dropped == {"stale": 20}
+
+
+def test_phases_are_measured_and_pauses_are_not() -> None:
+    """Two seconds of collection around a pause, and one of update."""
+    now = 100.0
+    stats = StatsReporter("Test")
+    clock = UpdateClock(stats, lambda: now)
+    now += 0.5
+    clock.pause()
+    now += 1000
+    clock.resume()
+    now += 1.5
+    clock.begin_update()
+    now += 1.0
+    clock.end_update(300)
+    names = ("Collect Seconds", "Update Seconds", "Steps per Second")
+    summaries = [stats.summary(f"Rollcast/{name}") for name in names]
+    assert [summary.mean for summary in summaries if summary is not None] == [2.0, 1.0, 100.0]

@@ -22,7 +22,7 @@ from learner.observe.metrics.learner import CONTENT_TYPE, LearnerMetrics, code_n
 from learner.observe.metrics.state import BehaviorNumbers, GpuMemory, MetricsSnapshot, Spread
 from learner.observe.metrics.values import DROP_REASONS, EPISODE_RETURN, LOSE_EVENTS, REJECT_REASONS
 from learner.observe.view import LedgerNumbers, RunState
-from learner.trainers import intake, on_policy, sieve
+from learner.trainers import intake, on_policy
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -104,7 +104,7 @@ def test_every_word_of_the_books_is_known() -> None:
     """The words that parts of the learner write into the books are those that have a series."""
     rejected = {validate.GENERATION, NOT_TRAINING, NOT_FINITE, BAD_ACTION, BAD_OBSERVATION}
     assert rejected <= set(REJECT_REASONS)
-    in_trainer = {sieve.GENERATION, intake.STALE, sieve.NOT_FOR_TRAINING, sieve.TOO_LONG, on_policy.NOT_FINITE}
+    in_trainer = {intake.GENERATION, intake.STALE, intake.NOT_FOR_TRAINING, intake.TOO_LONG, on_policy.NOT_FINITE}
     assert rejected | in_trainer <= set(DROP_REASONS)
     assert {ledger.RESTART, ledger.ROLLBACK} == set(LOSE_EVENTS)
 

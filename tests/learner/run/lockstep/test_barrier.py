@@ -59,7 +59,7 @@ class Rig:
         behavior = self.parts.declared(session, agents=agents)
         if not self.trainers:
             bench = Bench(self.parts.behaviors, behavior, self.parts.ledger, StatsReporter(NAME))
-            trainer = PPOTrainer(bench.context(publisher=Published()))
+            trainer = PPOTrainer(bench.context(open_publisher=Published().open))
             trainer.start()
             self.trainers[NAME] = trainer
         return session

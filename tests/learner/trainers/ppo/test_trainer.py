@@ -13,8 +13,8 @@ from rollcast.specs import BehaviorSpec
 from learner.common.exits import UserError
 from learner.networks.value import ActorCritic
 from learner.trainers.actor_critic.epochs import EpochSums, run_epochs
-from learner.trainers.errors import TrainerFailedError
 from learner.trainers.ppo.trainer import PPOTrainer
+from learner.trainers.rl import TrainerFailedError
 from tests.learner.trainers.in_process import CARTPOLE, Published
 from tests.learner.trainers.started import feed, make, uninterrupted_and_resumed
 from tests.learner.trainers.synthetic import BRANCHES, CONTINUOUS, HYBRID, SyntheticActor
@@ -253,23 +253,13 @@ def test_inference_publishes_and_counts_but_does_not_learn() -> None:
     """Without training steps are dropped at once, episodes are counted."""
     bench, _ = make()
     bench.published = Published()
-    trainer = PPOTrainer(bench.context(is_training=False, publisher=bench.published))
+    trainer = PPOTrainer(bench.context(is_training=False, open_publisher=bench.published.open))
     trainer.start()
     episodes = {"episode/return": np.array([3.0], np.float32), "episode/length": np.array([9], np.uint32)}
     bench.put(SyntheticActor(bench).chunk([20] * 5, episodes=1, columns=episodes))
     trainer.advance()
     assert (trainer.version, trainer.episodes, trainer.mean_return()) == (0, 1, 3.0)
     assert bench.ledger.books("Continuous").dropped == {"not_training": 100}
-
-
-def test_a_reset_of_all_environments_forgets_what_was_collected() -> None:
-    """`end_episode` drops collected steps with a reason and frees credit."""
-    bench, trainer = make()
-    bench.put(SyntheticActor(bench).chunk([20, 20]))
-    trainer.advance()
-    trainer.end_episode()
-    assert bench.ledger.books("Continuous").dropped == {"reset": 40}
-    assert bench.behavior.queue.unsettled_steps == 0
 
 
 def test_summaries_have_the_known_names() -> None:
@@ -335,8 +325,7 @@ def test_names_of_the_documents() -> None:
     assert trainer.brain_name == "Continuous"
     assert trainer.trainer_settings is bench.behavior.settings
     assert trainer.get_policy("Continuous?team=1") is trainer.policies["Continuous"] is trainer.policy
-    assert trainer.trajectory_queues == [bench.behavior.queue]
-    assert trainer.policy_queues == [bench.published]
+    assert trainer.queue is bench.behavior.queue
     assert trainer.stats_reporter is bench.stats
     assert (trainer.get_max_steps, trainer.threaded, trainer.is_training) == (100_000, False, True)
     feed(bench, SyntheticActor(bench), 1, trainer)

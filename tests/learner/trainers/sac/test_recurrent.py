@@ -18,10 +18,9 @@ from learner.buffers.replay import Places
 from learner.buffers.replay_sequences import on_device
 from learner.buffers.sequences import pack_with_next
 from learner.common.exits import UserError
-from learner.networks.memory import Memory, Unrolled
+from learner.networks.lstm import Memory, Unrolled
 from learner.settings.load import load_run_options
-from learner.trainers.sac.batches import Part
-from learner.trainers.sac.reading import Batch
+from learner.trainers.sac.batches import Batch, Part
 from learner.trainers.sac.trainer import SACTrainer
 from tests.learner.networks.specs import behavior, entities, goal, vector
 from tests.learner.trainers.in_process import CARTPOLE, Bench

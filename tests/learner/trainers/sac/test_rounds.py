@@ -83,6 +83,7 @@ def test_a_state_goes_with_the_memory_of_its_moment(tmp_path: Path) -> None:
         assert not again.load_experience(tmp_path)
         assert again.memory.steps == steps
     files = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    again.start()
     play(bench, actor, again)
     again.save_experience(tmp_path)
     assert [path.name for path, data in files.items() if path.read_bytes() == data] == [FILE_NAME], "the third one's"

@@ -15,7 +15,7 @@ from learner.buffers.replay_file import FILE_NAME
 from learner.common.exits import UserError
 from learner.rewards.transitions import Transitions
 from learner.trainers import replay
-from learner.trainers.errors import TrainerFailedError
+from learner.trainers.rl import TrainerFailedError
 from learner.trainers.sac.trainer import SACTrainer
 from tests.learner.networks.specs import behavior, entities, goal, image, vector
 from tests.learner.trainers.in_process import CARTPOLE
@@ -348,17 +348,17 @@ def test_group_rewards_are_part_of_the_reward_with_one_warning() -> None:
     assert (batch.rewards == 1.5).all()
 
 
-def test_a_reset_of_all_environments_leaves_the_memory() -> None:
-    """What waits is dropped; what was seen stays true."""
+def test_the_end_of_training_drops_what_waits() -> None:
+    """What waits is dropped; what was seen stays in the memory."""
     bench, trainer = make(hyper={"max_update_debt": 0})
     actor = SyntheticActor(bench)
     for _ in range(4):
         bench.put(actor.chunk([10, 7, 3]))
     trainer.collect()
     held = trainer.ring.steps
-    trainer.end_episode()
+    trainer.finish()
     assert trainer.ring.steps == held
-    assert bench.ledger.books("Continuous").dropped == {"reset": 80 - held}
+    assert bench.ledger.books("Continuous").dropped == {"not_training": 80 - held}
 
 
 def test_inference_learns_nothing() -> None:

@@ -11,7 +11,7 @@ from .settings import BrightnessSettings, CautiousHyperparameters, PatientHyperp
 
 if TYPE_CHECKING:
     from learner.rewards.learned import SignalSetup
-    from learner.trainers.context import TrainerContext
+    from learner.trainers.base import TrainerContext
 
     from .reward import Brightness
     from .trainer import CautiousTrainer, PatientTrainer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from learner.trainers.appo.trainer import APPOTrainer
-from learner.trainers.context import TrainerContext
+from learner.trainers.base import TrainerContext
 from learner.trainers.ppo.trainer import PPOTrainer
 
 from .settings import CautiousHyperparameters, PatientHyperparameters

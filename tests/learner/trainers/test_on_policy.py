@@ -6,7 +6,7 @@ import pytest
 
 from learner.settings.hyperparameters import PPOHyperparameters
 from learner.settings.trainer import TrainerSettings
-from learner.trainers.pace import ahead_limit_steps
+from learner.trainers.on_policy import ahead_limit_steps
 
 
 @pytest.mark.parametrize("threaded", [False, True])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learner.trainers.update_debt import UpdateDebt
+from learner.trainers.replay import UpdateDebt
 
 
 @given(

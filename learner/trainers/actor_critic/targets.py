@@ -7,10 +7,52 @@ All segments lie one after another in one flat axis; c = 0 at the end of each ke
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+
+from learner.buffers.buffer import Plan
+
+
+class Valued(NamedTuple):
+    """R rows as in `learner.buffers.buffer.Plan`, valued under the networks as they are before the update.
+
+    Attributes:
+        rewards: ``[R, K]`` float64, of K reward signals; 0 in final rows.
+        values: ``[R, K]`` float64.
+        bootstraps: ``[R, K]`` float64, 1 where the value of the next row counts.
+        gamma: ``[K]`` float64, the discounts.
+        log_ratio: computes ``[R]`` float64: log-probability of the whole action under the present policy less the
+            recorded one; 0 in final rows.
+    """
+
+    rewards: Tensor
+    values: Tensor
+    bootstraps: Tensor
+    gamma: Tensor
+    log_ratio: Callable[[], Tensor]
+
+
+class Targets(NamedTuple):
+    """What the losses drive at.
+
+    Attributes:
+        advantages: ``[R, K]`` float64; final rows are not used.
+        returns: ``[R, K]`` float64, what the values shall become.
+    """
+
+    advantages: Tensor
+    returns: Tensor
+
+
+class TargetRule(Protocol):
+    """How an algorithm makes targets."""
+
+    def __call__(self, plan: Plan, valued: Valued) -> Targets:
+        """Computes targets; nothing in it waits for the device."""
 
 
 def reverse_affine_scan(delta: Tensor, coefficient: Tensor, longest: int) -> Tensor:
@@ -75,39 +117,6 @@ def generalized_advantages(
     return reverse_affine_scan(delta, (gamma * lambd) * continues.unsqueeze(1), longest)
 
 
-def lambda_returns(
-    rewards: Tensor,
-    values: Tensor,
-    *,
-    is_step: Tensor,
-    bootstraps: Tensor,
-    continues: Tensor,
-    gamma: Tensor,
-    lambd: float,
-    longest: int,
-) -> Tensor:
-    """Computes lambda-returns (Sutton and Barto 2018, equation 12.18 with the bootstraps of 12.20).
-
-    G_t = r_t + gamma * ((1 - lambda) * V(x_{t+1}) + lambda * G_{t+1}); behind the last step G is V of the final row.
-
-    Args:
-        rewards: ``[R, K]`` float64, of K reward signals.
-        values: ``[R, K]`` float64.
-        is_step: as in `generalized_advantages`, like all that follow.
-        bootstraps: ``[R]`` or ``[R, K]`` float64.
-        continues: ``[R]`` float64.
-        gamma: ``[K]`` float64.
-        lambd: 0 is the one-step return, 1 that of the whole segment.
-        longest: rows of the longest segment.
-
-    Returns:
-        ``[R, K]`` float64; 0 in final rows.
-    """
-    trace = lambd * continues.unsqueeze(1)
-    delta = (rewards + gamma * (1.0 - trace) * _of_next(values, bootstraps)) * is_step.unsqueeze(1)
-    return reverse_affine_scan(delta, gamma * trace, longest)
-
-
 class VTrace(NamedTuple):
     """What V-trace gives.
 
@@ -165,3 +174,62 @@ def _of_next(values: Tensor, bootstraps: Tensor) -> Tensor:
     """Returns the next row's values where they count, else 0; ``[R, K]``."""
     following = torch.cat((values[1:], torch.zeros_like(values[:1])))
     return following * (bootstraps.unsqueeze(1) if bootstraps.dim() == 1 else bootstraps)
+
+
+@dataclass(frozen=True, slots=True)
+class VTraceTargets:
+    """V-trace under the policy as it is before the update; advantages r + gamma * v_{s+1} - V(x_s), without rho.
+
+    What becomes of the ratio in the policy's gradient is the loss's: there it follows the policy through the epochs.
+
+    Attributes:
+        lambd: the trace.
+        rho_bar: where ratios are truncated in temporal differences.
+        c_bar: where they are truncated in traces.
+    """
+
+    lambd: float
+    rho_bar: float
+    c_bar: float
+
+    def __call__(self, plan: Plan, valued: Valued) -> Targets:
+        """Computes targets."""
+        found = vtrace(
+            valued.rewards,
+            valued.values,
+            valued.log_ratio(),
+            is_step=plan.is_step,
+            bootstraps=valued.bootstraps,
+            continues=plan.continues,
+            gamma=valued.gamma,
+            lambd=self.lambd,
+            rho_bar=self.rho_bar,
+            c_bar=self.c_bar,
+            longest=plan.longest,
+        )
+        return Targets(found.advantages, found.values)
+
+
+@dataclass(frozen=True, slots=True)
+class GeneralizedAdvantages:
+    """Generalized advantage estimation; returns are advantages plus values.
+
+    Attributes:
+        lambd: the trace.
+    """
+
+    lambd: float
+
+    def __call__(self, plan: Plan, valued: Valued) -> Targets:
+        """Computes targets."""
+        advantages = generalized_advantages(
+            valued.rewards,
+            valued.values,
+            is_step=plan.is_step,
+            bootstraps=valued.bootstraps,
+            continues=plan.continues,
+            gamma=valued.gamma,
+            lambd=self.lambd,
+            longest=plan.longest,
+        )
+        return Targets(advantages, advantages + valued.values)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from learner.buffers.sequences import Cut, pack
 from learner.networks.initializers import Initialization, Initializer
-from learner.networks.memory import Memory, Unrolled
+from learner.networks.lstm import Memory, Unrolled
 from learner.networks.policy import PolicyNetwork
 from learner.networks.value import ActorCritic, OutputGradients, Sequences, build_critic
 from learner.settings.network import MemorySettings, NetworkSettings

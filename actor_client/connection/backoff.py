@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt to reach the learner.
+"""Backoff between attempts to reach the learner.
 
 Full jitter: each wait is drawn uniformly between zero and a bound that doubles with each attempt, so that actors which
 lost the learner at one moment do not come back at one moment (Brooker, "Exponential Backoff And Jitter", 2015). The

@@ -61,7 +61,7 @@ class Pin:
 
 
 class Behavior:
-    """What the connection knows of one behavior.
+    """State of one behavior, shared by its teams.
 
     Args:
         state: The state of the connection.
@@ -144,7 +144,7 @@ class Behavior:
 
     @property
     def has_untaken_policy(self) -> bool:
-        """Whether there is a policy that no team has taken."""
+        """True if there is a policy that no team has taken."""
         newest = self.newest
         return newest is not None and not any(port.has_taken(newest) for port in self.ports)
 
@@ -242,7 +242,7 @@ class BehaviorPort:
 
     @property
     def cut_at_swap(self) -> bool:
-        """Whether open segments end when the policy is replaced."""
+        """True if open segments end when the policy is replaced."""
         return self._behavior.settings.cut_at_swap
 
     @property
@@ -276,7 +276,7 @@ class BehaviorPort:
         return self._next_books is not None
 
     def begin_session(self) -> None:
-        """Goes over to the new session: its books are at zero, and its policy comes anew."""
+        """Switches to the new session: its books are at zero, and its policy is sent again."""
         with self._state.window.lock:
             if self._next_books is not None:
                 self._past += self._books.view()
@@ -286,7 +286,7 @@ class BehaviorPort:
 
     @property
     def policy(self) -> ActingPolicy | None:
-        """What acts."""
+        """The acting policy; None before there is one."""
         return self._acting
 
     def has_taken(self, policy: ActingPolicy) -> bool:
@@ -329,7 +329,7 @@ class BehaviorPort:
 
     @property
     def _is_stranded(self) -> bool:
-        """Whether only a newer policy would let it step: the one that acts is none, or too old."""
+        """True if only a newer policy would let it step: the one that acts is none, or too old."""
         state, gate = self._state, self._behavior.gate
         if not state.flowing or self._next_books is not None or _is_paused(gate):
             return False
@@ -376,7 +376,7 @@ class BehaviorPort:
 
     @property
     def missing(self) -> str:
-        """What `may_step` lacks, in a word of `actor_client.counts.WAIT_REASONS`."""
+        """The reason why `may_step` is False, one of `actor_client.counts.WAIT_REASONS`."""
         state, gate = self._state, self._behavior.gate
         generation, version = self.acting
         if not (state.uploading and state.flowing) or self._next_books is not None:

@@ -1,4 +1,4 @@
-"""What became of each step that an actor took, in one session.
+"""Accounts for every step that an actor took in one session.
 
 One step has one fate at a time, and at every moment
 
@@ -31,7 +31,7 @@ class BooksView:
 
     @property
     def balanced(self) -> bool:
-        """Whether every produced step has exactly one fate."""
+        """True if every produced step has exactly one fate."""
         settled = self.acked + sum(self.discarded.values()) + sum(self.dropped.values())
         return self.produced == self.open + self.unacked + settled
 
@@ -134,7 +134,7 @@ class Books:
 
     @property
     def balanced(self) -> bool:
-        """Whether every produced step has exactly one fate."""
+        """True if every produced step has exactly one fate."""
         return self.view().balanced
 
 

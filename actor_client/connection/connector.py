@@ -198,7 +198,7 @@ class Connector:
         return wait_seconds
 
     def _is_early(self, error: WireError) -> bool:
-        """Whether a learner that is about to start has not answered at all."""
+        """Returns whether a learner that is about to start has not answered at all."""
         is_silent = error.code is grpc.StatusCode.UNAVAILABLE and not error.reason
         return is_silent and self._state.run is None and time.monotonic() < self._quiet_until
 

@@ -54,7 +54,7 @@ class Downlink:
         declarations: The behaviors of the actor.
         endpoint: Where from.
         load: Makes a policy from verified bytes, and raises if it cannot be used.
-        workers: Where to verify and load; at least two threads, so that reading goes on during a load.
+        workers: Where to verify and load; at least two threads, so that reading continues during a load.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class Downlink:
             return
         try:
             policy = await self._loaded(description, arrived.payload, behavior.spec)
-        except Exception as error:  # noqa: BLE001 - whatever a stranger's bytes cause, the old policy goes on acting
+        except Exception as error:  # noqa: BLE001 - whatever a stranger's bytes cause, the old policy keeps acting
             self._state.counts.policies_unusable += 1
             self._refuse(description.behavior_index, f"version {description.version}: {error}")
             return

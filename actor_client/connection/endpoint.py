@@ -86,7 +86,7 @@ async def first_of(*coroutines: Coroutine[object, object, None]) -> None:
     """Runs coroutines until one returns or raises; the others are cancelled and awaited.
 
     Raises:
-        BaseException: What the first one raised.
+        Exception: The first error of a coroutine.
     """
     tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     try:

@@ -17,7 +17,7 @@ from actor_client.connection.backoff import Clock
 from actor_client.connection.window import Parcel
 from actor_client.exits import ActorError, ExitCode
 
-# What lies in the data; a chunk that came too late, or after the last update, says nothing about it.
+# Faults of the data itself; a chunk that came too late, or after the last update, is not one.
 DATA_FAULTS = frozenset({"not_finite", "bad_action", "bad_observation"})
 # So many chunks in a row, over so long at least: a fault that passes by itself does not end the actor.
 MIN_CHUNKS = 20
@@ -61,7 +61,7 @@ _FATAL_CODES: Mapping[grpc.StatusCode, tuple[ExitCode, str]] = MappingProxyType(
 
 
 def fatal(error: WireError, *, opening: bool, advice: Mapping[str, str] = MappingProxyType({})) -> ActorError | None:
-    """Returns how the actor ends because of an error, or None if the connection is to be tried again.
+    """Returns the error that ends the actor, or None if the connection is to be tried again.
 
     Args:
         error: What a call or a stream ended with.
@@ -140,7 +140,7 @@ class DataRefusals:
             rejections: The rows of them that were refused.
 
         Returns:
-            How the actor ends; None if it goes on.
+            The error that ends the actor; None if there is no reason to.
         """
         failure: ActorError | None = None
         by_sequence = {rejection.sequence: rejection for rejection in rejections}

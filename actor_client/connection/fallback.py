@@ -1,4 +1,4 @@
-"""What acts when a version turns out to be unusable on what is seen: the one before it, until a newer one comes."""
+"""Falls back to the previous policy when a version cannot act on the observations, until a newer one comes."""
 
 import time
 
@@ -10,7 +10,7 @@ PATIENCE_SECONDS = 60.0
 
 
 class Fallback:
-    """Of one behavior id. All methods are for the stepping thread.
+    """The fallback of one behavior id. All methods are for the stepping thread.
 
     Args:
         clock: Tells how long it waits.
@@ -27,7 +27,7 @@ class Fallback:
         self._stranded_at = 0.0
 
     def took(self, policy: ActingPolicy, before: ActingPolicy | None) -> None:
-        """A newer policy acts now.
+        """Notes that a newer policy acts now.
 
         Args:
             policy: That one.
@@ -51,7 +51,7 @@ class Fallback:
         return before
 
     def wait(self, *, is_stranded: bool) -> None:
-        """Is called between steps while the newest version is refused.
+        """Checks between steps, while the newest version is refused, that the wait is not in vain.
 
         Args:
             is_stranded: Whether nothing but a newer version would let it step.

@@ -1,4 +1,4 @@
-"""Whether a behavior may be stepped: the learner's credit, and its holds.
+"""Flow control of one behavior: the learner's credit, and its holds.
 
 Credit is cumulative over the session, so the newest message says everything and a lost or repeated one does no harm.
 The connection's thread writes, the stepping thread reads plain attributes before each step; no lock is needed, since
@@ -24,7 +24,7 @@ class ActiveHold:
     until_version: int
 
     def holds(self, acting_version: int) -> bool:
-        """Whether it keeps this version of the present generation from acting."""
+        """Returns whether it keeps this version of the present generation from acting."""
         return not 0 < self.until_version <= acting_version
 
     @property
@@ -78,18 +78,18 @@ class Gate:
         return self.holds != before
 
     def has_room(self, produced_steps: int, more_steps: int) -> bool:
-        """Whether so many more steps fit the credit in steps, and the chunks made so far that in bytes."""
+        """Returns whether so many more steps fit the credit in steps, and the chunks made so far that in bytes."""
         return (
             produced_steps + more_steps <= self.steps_through
             and self.waiting_bytes + self.sent_bytes < self.bytes_through
         )
 
     def held(self, acting_version: int) -> bool:
-        """Whether a hold is active under this version of the present generation."""
+        """Returns whether a hold is active under this version of the present generation."""
         return any(hold.holds(acting_version) for hold in self.holds)
 
     def admits(self, size_bytes: int) -> bool:
-        """Whether a chunk of this size may be sent."""
+        """Returns whether a chunk of this size may be sent."""
         return self.sent_bytes + size_bytes <= self.bytes_through
 
     def sealed(self, size_bytes: int) -> None:

@@ -1,4 +1,4 @@
-"""Keeping the session alive: renewals as often as lease and learner ask, whatever the stepping thread does."""
+"""Keeps the session alive: renewals as often as lease and learner ask, whatever the stepping thread does."""
 
 import asyncio
 import time

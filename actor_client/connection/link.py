@@ -1,4 +1,4 @@
-"""The face of the connection: what the stepping thread calls. Implements `actor_client.rollout.link.Link`."""
+"""The interface of the connection for the stepping thread. Implements `actor_client.rollout.link.Link`."""
 
 import asyncio
 import threading
@@ -96,7 +96,7 @@ class LearnerLink:
 
     @property
     def actor_index(self) -> int:
-        """Which actor of the run this is; known after `open`."""
+        """Index of this actor in the run; known after `open`."""
         return self._state.run.actor_index if self._state.run is not None else 0
 
     @property
@@ -106,7 +106,7 @@ class LearnerLink:
 
     @property
     def stop_reason(self) -> str:
-        """Why the actor is asked to end, for logs."""
+        """Reason for the end, for logs."""
         return self._state.stop_reason
 
     @property
@@ -116,12 +116,12 @@ class LearnerLink:
 
     @property
     def assignment(self) -> policy_pb2.Assignment | None:
-        """What the learner asks the actor to do; None before `open`. Another object for each new request."""
+        """The learner's present assignment; None before `open`. Each new one is another object."""
         return self._state.assignment
 
     @property
     def reconnects(self) -> int:
-        """How often the connection could not be made or was lost."""
+        """Number of times that the connection could not be made or was lost."""
         return self._state.reconnects
 
     @property
@@ -134,7 +134,7 @@ class LearnerLink:
         return {name: behavior.view() for name, behavior in self._declarations.behaviors.copy().items()}
 
     def snapshot(self) -> ActorSnapshot:
-        """Returns what the actor is like now; from any thread, after `start`."""
+        """Returns the actor's counters and state at present; from any thread, after `start`."""
         state = self._state
         behaviors = list(self._declarations.behaviors.values())
         return ActorSnapshot(
@@ -154,7 +154,7 @@ class LearnerLink:
         """Waits for the first opening of the session.
 
         Raises:
-            ActorError: The learner refused for good, or did not answer in time, or the actor shall stop.
+            ActorError: The learner refused for good, or did not answer in time, or the actor is asked to stop.
         """
         return self._wait_for(lambda: self._state.run, timeout_seconds)
 
@@ -168,13 +168,13 @@ class LearnerLink:
             timeout_seconds: How long to try; None = for ever.
 
         Raises:
-            ActorError: The learner refused it, or did not answer in time, or the actor shall stop.
+            ActorError: The learner refused it, or did not answer in time, or the actor is asked to stop.
         """
         declaration = self.declare_soon(spec, team, agents)
         return self._wait_for(lambda: declaration.port, timeout_seconds)
 
     def declare_soon(self, spec: BehaviorSpec, team: int, agents: int) -> Declaration:
-        """Declares a behavior without waiting, for simulators whose other behaviors go on meanwhile.
+        """Declares a behavior without waiting, for simulators whose other behaviors act meanwhile.
 
         Declaring a behavior id again tells the learner of another number of agents; its port stays the same.
 
@@ -187,7 +187,7 @@ class LearnerLink:
         return declaration
 
     def wake(self) -> None:
-        """Makes `wait` return, or the next one if none is going on; from any thread."""
+        """Makes `wait` return, or the next one if there is none at present; from any thread."""
         self._state.changed.set()
 
     def wait(self, timeout_seconds: float) -> None:

@@ -24,21 +24,21 @@ DEFAULT_CHUNK_AGE_SECONDS = 0.05
 
 
 class Opening(enum.Enum):
-    """What an opening means for what the actor holds."""
+    """Outcome of an opening for what the actor holds."""
 
     FRESH = enum.auto()
     """The first session of this process."""
     RESUMED = enum.auto()
-    """The session goes on: send again what is not acked."""
+    """The session continues: send again what is not acked."""
     NEW_GENERATION = enum.auto()
-    """The session goes on with a learner that was started anew: its policies and credit begin anew."""
+    """The session continues with a restarted learner: policies and credit start over."""
     LOST = enum.auto()
     """The learner does not know the session; this is another one."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """What the learner answers at an opening.
+    """The learner's answer to an opening.
 
     Attributes:
         run_id: The run.

@@ -44,7 +44,7 @@ class Uplink:
         self._log = structlog.get_logger()
 
     async def run(self) -> None:
-        """Sends and receives until the state closes and everything is acked.
+        """Sends and receives until the actor closes and everything is acked.
 
         Raises:
             WireError: The stream ended otherwise; `Draining` if the learner said so.
@@ -192,7 +192,7 @@ class Uplink:
         """Obeys the learner's farewell; after a final one the stepping thread will close the session.
 
         Raises:
-            Draining: The learner comes back; so shall the actor.
+            Draining: The learner comes back, and the actor reconnects.
         """
         state = self._state
         message = one_line(drain.message)

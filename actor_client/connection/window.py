@@ -80,19 +80,13 @@ class SendWindow:
 
     @property
     def empty(self) -> bool:
-        """Whether everything that was put in has been acked or given up."""
+        """True once everything that was put in has been acked or given up."""
         return not self._sent and not self._waiting
 
     @property
     def chunks(self) -> int:
         """All chunks that are kept."""
         return len(self._sent) + len(self._waiting)
-
-    @property
-    def unacked_rows(self) -> int:
-        """Rows of all chunks that are kept."""
-        with self.lock:
-            return sum(parcel.rows for parcel in (*self._sent, *self._waiting))
 
     def put(self, parcel: Parcel) -> None:
         """Keeps a chunk until it is acked; its rows are unacked in its books already."""
@@ -160,7 +154,7 @@ class SendWindow:
             return settled
 
     def clear(self, reason: str, next_sequence: int) -> int:
-        """Gives up everything, and goes on with another number.
+        """Gives up everything, and continues with another number.
 
         Args:
             reason: The word of the books.

@@ -31,7 +31,6 @@ from actor_client.unity.channels.plugins import ChannelPlugin, load_plugins
 from actor_client.unity.channels.side_channels import SideChannels
 from actor_client.unity.conversation import Conversation
 from actor_client.unity.gateway import Gateway
-from actor_client.unity.lockstep import refuse_lockstep
 from actor_client.unity.mailbox import Mailbox
 from actor_client.unity.players.launch import find_build
 from actor_client.unity.players.process import PlayerProcess, end_all
@@ -43,10 +42,10 @@ if TYPE_CHECKING:
     from actor_client.unity.metrics import PlayerMetrics
 
 LEAVE_SECONDS: Final = 4.0
-"""How long players may take to end when they were told so; together with the next one less than a container has."""
+"""Time for players to end when they were told so; together with the next one less than a container has."""
 TERM_SECONDS: Final = 2.0
 EDITOR: Final = "editor"
-"""What metrics call the environment where no build is started."""
+"""Name of the environment in metrics where no build is started."""
 _ADVICE: Final = MappingProxyType(
     {"UNKNOWN_BEHAVIOR": "change the Behavior Name in Unity (Behavior Parameters), or add the behavior to the run file"}
 )
@@ -97,9 +96,7 @@ class UnityActor:
         self._settings = settings
         self._stops = stops
         self._mailbox = Mailbox()
-        self._conversations = tuple(
-            Conversation(worker, self._mailbox, is_editor=settings.env is None) for worker in range(settings.num_envs)
-        )
+        self._conversations = tuple(Conversation(worker, self._mailbox) for worker in range(settings.num_envs))
         self._doors = doors
         self._executable = None if settings.env is None else find_build(settings.env)
         self._plugins = load_plugins(settings.side_channel)
@@ -129,7 +126,7 @@ class UnityActor:
         """Connects, starts the players, serves them, and closes the session whatever happened.
 
         Raises:
-            ActorError: Why the actor cannot go on.
+            ActorError: The reason why the actor cannot continue.
         """
         settings, link = self._settings, self._link
         with stop_signals(link.request_stop, self._cut):
@@ -158,7 +155,7 @@ class UnityActor:
         """
         settings, link = self._settings, self._link
         run = link.open(settings.connect_timeout)
-        refuse_lockstep(run)
+        _refuse_lockstep(run)
         self._gateway = gateway = Gateway(
             link,
             run,
@@ -259,3 +256,21 @@ class UnityActor:
 def _channels(plugins: tuple[ChannelPlugin, ...], run: RunInfo) -> Callable[[int], SideChannels]:
     """Returns what makes the side channels of a player."""
     return lambda worker: SideChannels(worker, plugins, first_of_run=run.actor_index == 0 and worker == 0)
+
+
+def _refuse_lockstep(run: RunInfo) -> None:
+    """Refuses a run that players could not repeat.
+
+    A round after a checkpoint begins with environments whose seeds follow from it. A player takes a seed with its first
+    message and never again: what it draws after a reset depends on all that it drew before.
+
+    Raises:
+        ActorError: The run is in lock-step.
+    """
+    if run.assignment.lockstep_quota_steps:
+        raise ActorError(
+            ExitCode.REFUSED,
+            f"run {run.run_id} is in lock-step (rollcast.lockstep in its run file), and Unity players cannot take part: "
+            "they take a seed at their start alone, and could not repeat what they played; remove rollcast.lockstep from "
+            "the run file, or train environments of rollcast-actor gym",
+        )

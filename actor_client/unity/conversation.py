@@ -1,7 +1,7 @@
-"""What is said with one player, from its first message to its last: a state machine in the thread of its calls.
+"""State machine of one player's connection, run in the thread of its calls.
 
 WAITING --first message--> GREETED --second--> RUNNING --any number of steps--> RUNNING
-CLOSED: the player left or was refused, or the gateway ends. A first message begins anew at any time: the editor's Play
+CLOSED: the player left or was refused, or the gateway ends. A first message begins again at any time: the editor's Play
 button was pressed again, or a player's process was started again.
 """
 
@@ -28,7 +28,7 @@ _REMEMBERED_PEERS: Final = 16
 
 
 class ConversationCounts:
-    """What is counted in the thread of a player's calls.
+    """Counters that the thread of a player's calls writes.
 
     Attributes:
         exchanges: Messages that were answered.
@@ -46,12 +46,12 @@ class ConversationCounts:
         self.refused = 0
 
 
-class _StrayCall(Exception):  # noqa: N818 - it may be nobody's fault
+class _StrayCall(Exception):  # noqa: N818 - it need not be a fault
     """A call that does not belong to the conversation; the text says what it brought."""
 
 
 class Phase(enum.Enum):
-    """How far a conversation is."""
+    """Phase of a conversation."""
 
     WAITING = enum.auto()
     """The player has never called."""
@@ -64,7 +64,7 @@ class Phase(enum.Enum):
 
 
 class Reader(Protocol):
-    """Decodes what agents report, in the thread of the player's call; made anew for each life of a player."""
+    """Decodes what agents report, in the thread of the player's call; one for each life of a player."""
 
     def read(self, output: UnityOutputProto) -> Any:
         """Returns the content of a `Kind.STEP` post.
@@ -81,12 +81,10 @@ class Conversation:
     Args:
         worker: Which player of this process it is.
         mailbox: Where what it says is put.
-        is_editor: Whether it is Unity's editor: then it may leave and come again.
         clock: Monotonic seconds.
 
     Attributes:
         worker: The same.
-        is_editor: The same.
         phase: How far it is.
         waiting_since: Since when the player owes a message, in monotonic seconds; None while it is owed an answer.
         fault: Why the player was refused, in one line; empty if it was not.
@@ -94,11 +92,8 @@ class Conversation:
         counts: What was said.
     """
 
-    def __init__(
-        self, worker: int, mailbox: Mailbox, *, is_editor: bool = False, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, worker: int, mailbox: Mailbox, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.worker = worker
-        self.is_editor = is_editor
         self.phase = Phase.WAITING
         self.waiting_since: float | None = clock()
         self.fault = ""
@@ -138,7 +133,7 @@ class Conversation:
             return self._turn_away(str(error))
         except BadPlayerData as error:
             return self.refuse(str(error))
-        except Exception:  # noqa: BLE001 - logged with its traceback; the other players go on
+        except Exception:  # noqa: BLE001 - logged with its traceback; the other players are served
             self._log.exception("player_message_failed", worker=self.worker)
             return self.refuse(f"player {self.worker} sent what broke the gateway; please report the traceback above")
         if not post.is_answered:  # the player's process may have gone while its message was decoded
@@ -204,7 +199,7 @@ class Conversation:
             raise _StrayCall("a message that does not come next; was the player started before this gateway?")
 
     def _seat(self, peer: str) -> None:
-        """Notes who began. A client may change its address later (gRPC connects anew after a long pause of an editor)."""
+        """Notes who began. A client may change its address later (gRPC reconnects after a long pause of an editor)."""
         if self._peer and self._peer != peer:
             self._replaced.append(self._peer)
         if peer in self._replaced:
@@ -237,7 +232,7 @@ class Conversation:
         )
 
     def _turn_away(self, what: str) -> bytes:
-        """Ends one call, whose caller may not be the player: the conversation goes on."""
+        """Ends one call, whose caller may not be the player: the conversation continues."""
         if (left_out := self._notices.due("stray")) is not None:
             self._log.warning("stray_call", worker=self.worker, what=what, answer="400", left_out=left_out)
         return FAREWELL

@@ -105,7 +105,7 @@ class Exchange:
         return not self.open_parts
 
     def answer(self) -> None:
-        """Lets the player go on, with what its side channels have to say."""
+        """Lets the player continue, with the records of its side channels."""
         if side_channel := self.simulator.take():
             self._reply.unity_input.rl_input.side_channel = side_channel
         self._post.answer(self._reply)

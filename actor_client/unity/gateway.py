@@ -2,7 +2,7 @@
 
 A round takes what players have sent since the last one, follows the learner, and answers whom it may. Players that
 wait for a policy, for credit or for the end of a hold are answered by a later round, and the others do not wait for
-them. What happened is recorded while the players go on.
+them. What happened is recorded while the players step.
 
 One thread at a time has the turn, and it alone touches the link, recorders and policies. The thread of a player's call
 takes the turn itself if it is free: handing over to another thread and back would take as long as the policy does. Who
@@ -35,9 +35,9 @@ from actor_client.unity.mailbox import BadPlayerData, Kind, Mailbox, Post
 from actor_client.unity.steps import Part, PlayerReader, PlayerStep
 
 LOST: Final = "env_error"
-"""What the books say of open rows of a player that failed or left."""
+"""Reason in the books for open rows of a player that failed or left."""
 WAIT_SECONDS: Final = 0.05
-"""How long one wait lasts at most: closed segments that wait for company are sent when they are this old."""
+"""Longest single wait; closed segments that wait for more are sent when they are this old."""
 SEND_SECONDS: Final = 0.0002
 """Recording begins so much later than an answer is given: both are Python, and the answer's way out comes first."""
 _STREAM_KEY: Final = 0x756E6974
@@ -101,7 +101,7 @@ class Gateway:
         """Steps until the link stops; then sends what is recorded. Called once.
 
         Raises:
-            PolicyUnusable: A policy failed on what players show, and there is no other to go on with.
+            PolicyUnusable: A policy failed on what players show, and there is no other one.
         """
         self._mailbox.ring = self._link.wake
         self._mailbox.serve = self._serve

@@ -14,7 +14,7 @@ class BadPlayerData(Exception):  # noqa: N818 - what came is bad, not what was d
 
 
 class Kind(enum.Enum):
-    """What a post is about."""
+    """Kind of a post."""
 
     HELLO = enum.auto()
     """A player's first message."""
@@ -54,7 +54,7 @@ class Post:
 
     @property
     def is_answered(self) -> bool:
-        """Whether it has an answer: then nothing more needs to be done for it."""
+        """True once it has an answer: then nothing more needs to be done for it."""
         return self._unanswered.locked()
 
     def answer(self, reply: UnityMessageProto) -> bool:
@@ -102,7 +102,7 @@ class Mailbox:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing waits."""
+        """True if nothing waits."""
         return not self._posts
 
     def take(self) -> list[Post]:

@@ -29,7 +29,7 @@ class PlayersSnapshot:
         player_seconds: From an answer to the next message.
         batch_agents: Agents of each run of a policy.
         faulty_agents: Agents whose numbers were not finite.
-        resets: How often a player was told to begin anew.
+        resets: How often a player was reset.
     """
 
     phases: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(PHASES, 0))

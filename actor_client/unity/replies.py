@@ -64,7 +64,7 @@ def greeting(hello: UnityRLInitializationOutputProto, seed: int, num_areas: int)
 
 
 def reset(side_channel: bytes) -> UnityMessageProto:
-    """Returns an answer that makes all agents of a player begin anew."""
+    """Returns an answer that resets all agents of a player."""
     reply = _message()
     reply.unity_input.rl_input.command = RESET
     reply.unity_input.rl_input.side_channel = side_channel
@@ -72,7 +72,7 @@ def reset(side_channel: bytes) -> UnityMessageProto:
 
 
 def step() -> UnityMessageProto:
-    """Returns an answer that lets a player go on; actions and side channels are added to its `rl_input`."""
+    """Returns an answer that lets a player continue; actions and side channels are added to its `rl_input`."""
     reply = _message()
     reply.unity_input.rl_input.SetInParent()  # a player reads it without looking whether it is there
     return reply

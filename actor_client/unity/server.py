@@ -16,7 +16,7 @@ from actor_client.settings.addresses import Ports
 LOOPBACK: Final = ("127.0.0.1", "::1")
 """A player resolves `localhost`, which is either, and tries one."""
 MAX_REPLY_BYTES: Final = 4 * 1024 * 1024
-"""What a player's gRPC accepts; it sets no options."""
+"""Largest message that a player's gRPC accepts; it sets no options."""
 _SERVICE: Final = "communicator_objects.UnityToExternalProto"
 _METHOD: Final = "Exchange"
 # A player makes one call at a time. A second thread answers the call that takes its place after it began again, and a
@@ -26,7 +26,7 @@ _RECEIVED_SHARE: Final = 2
 FAREWELL: Final = b"\x0a\x03\x08\x90\x03"
 """A UnityMessageProto whose header has status 400, for which no generated code need be loaded."""
 _FAREWELL_SECONDS: Final = 1.0
-"""What an answer that waits may take to go out."""
+"""Time for an answer that waits to go out."""
 
 
 class MessageHandler(Protocol):
@@ -38,7 +38,7 @@ class MessageHandler(Protocol):
 
 
 class Door:
-    """Stands where a player calls, until the conversation with it can begin."""
+    """Holds the calls of a player until the conversation with it can begin."""
 
     def __init__(self) -> None:
         self._decided = threading.Event()

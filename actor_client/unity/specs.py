@@ -1,4 +1,4 @@
-"""What a behavior of a Unity player sees and does, from its first agents: Unity sends no description of observations."""
+"""Derives the spec of a behavior from its first agents: Unity sends no description of observations."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The first moments of `rollcast-actor unity`: ports open, and only then everything else is imported.
+"""Start of `rollcast-actor unity`: opens the ports, and only then imports everything else.
 
 A player calls once, at its start, and plays untrained if nothing listens: whoever starts an editor or a build beside the
 actor need not wait for it. Of large packages only gRPC is loaded before.
@@ -33,9 +33,9 @@ def run(flags: Mapping[str, object]) -> int:
         with stop_signals(stops.append):  # until the actor has its own: amid an import nothing can be ended in order
             early = early_ports(flags, os.environ)
             if early is None:
-                return _go_on(flags, None, stops)
+                return _continue(flags, None, stops)
             with listening(early) as doors:
-                return _go_on(flags, doors, stops)
+                return _continue(flags, doors, stops)
     except ActorError as error:
         leave_error(flags.get("error_file"), error)
         raise
@@ -53,7 +53,7 @@ def leave_error(file: object, error: ActorError) -> None:
             Path(str(file)).write_text(error.message, encoding="utf-8")
 
 
-def _go_on(flags: Mapping[str, object], doors: Sequence[Door] | None, stops: Sequence[str]) -> int:
+def _continue(flags: Mapping[str, object], doors: Sequence[Door] | None, stops: Sequence[str]) -> int:
     """Imports the rest, checks all settings, and serves.
 
     Args:

@@ -73,7 +73,7 @@ class TerminalBatch(NamedTuple):
 
 
 class BehaviorStep(NamedTuple):
-    """What one message says of one behavior.
+    """Agents of one behavior in one message.
 
     Attributes:
         decisions: Agents that ask; they are answered in this order.
@@ -87,7 +87,7 @@ class BehaviorStep(NamedTuple):
 
 
 class BehaviorForm:
-    """How agents of one behavior of one player are read.
+    """Reads the agents of one behavior of one player.
 
     One thread at a time may read. What goes wrong again and again makes few lines for the log.
 
@@ -218,14 +218,14 @@ def form_of(
 
 
 class Part(NamedTuple):
-    """What a message says of one behavior id."""
+    """Agents of one behavior id in a message, and how they were read."""
 
     form: BehaviorForm
     step: BehaviorStep
 
 
 class PlayerStep(NamedTuple):
-    """What a message says.
+    """A decoded message.
 
     Attributes:
         parts: One a behavior id, in no order.

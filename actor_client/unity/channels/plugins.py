@@ -32,7 +32,7 @@ class ChannelPlugin(Protocol):
     channel_id: UUID
 
     def on_player(self, worker: int, send: Send) -> None:
-        """A player begins, or begins anew; what is sent now reaches it before its first scene."""
+        """A player begins, or begins again; what is sent now reaches it before its first scene."""
 
     def on_message(self, worker: int, data: bytes) -> None:
         """A player has sent a payload."""

@@ -104,7 +104,7 @@ class SideChannels:
     def receive(self, data: bytes) -> list[StatRecord]:
         """Hands what a player has sent to the plug-ins, and returns its statistics.
 
-        Nothing here ends an exchange: a channel that nobody knows costs its records, bytes that mean nothing cost what
+        Nothing here ends an exchange: an unknown channel costs its records, bytes that mean nothing cost what
         follows them, and each is told of.
         """
         if not data:
@@ -137,13 +137,13 @@ class SideChannels:
             stats.append(stat)
 
     def _send(self, channel: UUID, beginning: int, data: bytes) -> None:
-        """What plug-ins are given to send with."""
+        """Queues a payload of a plug-in."""
         record = (channel, bytes(data))
         if _size(record) > REPLY_BUDGET_BYTES:
             raise ValueError(f"{len(data)} bytes in one message; {REPLY_BUDGET_BYTES - HEADER_BYTES} fit a reply")
         with self._lock:
             is_full = self._waiting_bytes + _size(record) > MAX_WAITING_BYTES
-            # One that a plug-in still holds of the process before is sent to nobody.
+            # One that a plug-in still holds of the process before is not sent.
             if beginning == self._beginning and not is_full:
                 self._waiting.append(record)
                 self._waiting_bytes += _size(record)

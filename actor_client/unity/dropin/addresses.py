@@ -1,4 +1,4 @@
-"""Where the learner listens: at its usual port, or at a free one where another run has it."""
+"""Chooses the learner's address: its usual port, or a free one where another run has that."""
 
 import socket
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - not t
 
 
 class LearnerAddress(NamedTuple):
-    """Where the learner listens, and where it is found.
+    """Addresses of the learner, to listen on and to connect to.
 
     Attributes:
         listen: What the learner is told.
@@ -36,12 +36,12 @@ def reserved_address(address: str, *, may_move: bool) -> Iterator[LearnerAddress
     """Chooses where the learner listens, and keeps other runs of this command from choosing the same.
 
     A learner opens its port seconds after it was chosen. Until then nothing would keep a second run on this machine from
-    the same port, and the players of one would train the other. So the UDP port of the same number, which nobody else
-    has a use for, is held as long as the run lasts.
+    the same port, and the players of one would train the other. So the UDP port of the same number, which is used for
+    nothing else, is held as long as the run lasts.
 
     Args:
         address: HOST:PORT, from the settings; port 0 takes any.
-        may_move: Another port will do as well: nobody asked for this one.
+        may_move: Another port will do as well: this one was not asked for.
 
     Raises:
         DropInError: The port is taken (PORT_IN_USE).

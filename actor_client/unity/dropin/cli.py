@@ -19,7 +19,7 @@ from actor_client.unity.dropin.addresses import USUAL_ADDRESS, LearnerAddress, r
 from actor_client.unity.dropin.commands import LEARNER_MODULE, Plan, make_plan
 from actor_client.unity.dropin.exits import STOPPED_EARLY, DropInError, ExitCode, of_gateway
 from actor_client.unity.dropin.flags import Given, parse
-from actor_client.unity.dropin.processes import Around, Life, Signals, answers
+from actor_client.unity.dropin.processes import Hooks, RunProcesses, StopSignals, answers
 from actor_client.unity.players.launch import find_build
 
 _NEEDED = (LEARNER_MODULE, "yaml", "torch", "onnx", "onnxruntime")
@@ -60,7 +60,7 @@ class Console:
     def _say(self, line: str, content: dict[str, object]) -> None:
         if self.as_json:
             line = json.dumps(content | {"timestamp": datetime.now(UTC).isoformat().replace("+00:00", "Z")})
-        with suppress(OSError):  # nobody reads it any more; the code says it too
+        with suppress(OSError):  # the reader has gone; the exit code says it too
             sys.stderr.write(line + "\n")
             sys.stderr.flush()
 
@@ -89,7 +89,7 @@ def _run(arguments: Sequence[str] | None, console: Console) -> int:
     console.as_json = "--log-format=json" in given.learner
     for note in given.notes:
         console.warning("old_flag", note)
-    signals = Signals()
+    signals = StopSignals()
     with signals.counted():
         plan = _plan(given, signals)
         console.as_json = plan.log_format == "json"
@@ -100,12 +100,12 @@ def _run(arguments: Sequence[str] | None, console: Console) -> int:
             tempfile.TemporaryDirectory(prefix="rollcast-unity-", ignore_cleanup_errors=True) as folder,
         ):
             error_file = Path(folder, "error")
-            return Life(
+            return RunProcesses(
                 commands.gateway(given, plan, address, error_file),
                 commands.learner(given, plan, address),
                 EDITOR_PORT if plan.env_path is None else plan.base_port,
                 signals,
-                Around(
+                Hooks(
                     is_serving=lambda: answers(address.local),
                     say_serving=lambda: _say_serving(console, plan, address),
                     say_stopping=lambda: console.info("stopping", _STOPPING),
@@ -114,7 +114,7 @@ def _run(arguments: Sequence[str] | None, console: Console) -> int:
             ).run()
 
 
-def _plan(given: Given, signals: Signals) -> Plan:
+def _plan(given: Given, signals: StopSignals) -> Plan:
     """Asks what to start.
 
     Raises:

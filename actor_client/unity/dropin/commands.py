@@ -1,4 +1,4 @@
-"""What to start: the plan, as the learner reads the run file, and the command lines that follow from it."""
+"""The plan of a run, as the learner reads the run file, and the command lines of the processes to start."""
 
 import json
 import shlex
@@ -23,7 +23,7 @@ QUIET_SECONDS: Final = 30
 
 
 class Plan(NamedTuple):
-    """What to start, from the resolved settings.
+    """The resolved settings that decide what is started.
 
     Attributes:
         run_id: Name of the run.
@@ -39,7 +39,7 @@ class Plan(NamedTuple):
         no_graphics: Players draw nothing.
         no_graphics_monitor: Players but the first draw nothing.
         debug: Log more.
-        address: Where the learner shall listen.
+        address: Listening address of the learner.
         insecure: Plain text beyond this machine is allowed.
         log_format: Of the learner.
     """

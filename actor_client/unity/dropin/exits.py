@@ -1,4 +1,4 @@
-"""What the exit codes of `rollcast-unity` mean: the learner's own, and a few for what happens to the players."""
+"""Exit codes of `rollcast-unity`: the learner's own, and a few for what happens to the players."""
 
 import enum
 from typing import Final, Self

@@ -69,7 +69,7 @@ _OLD: Final[Mapping[str, str]] = {
 
 
 class Given(NamedTuple):
-    """What the command line said.
+    """The parsed command line.
 
     Attributes:
         run_file: The run file, None for none.

@@ -1,7 +1,7 @@
-"""The life of the two children: the gateway first, for its ports must be open; both end in order, whatever happens.
+"""Runs the gateway and the learner: the gateway first, since its ports must be open; both end in order.
 
 The first signal stops the players and then the learner, which saves a checkpoint and the models. The second cuts short
-what takes long: players are ended, and the learner waits for nobody. The third ends both at once. One that comes before
+what takes long: players are ended, and the learner waits for no actor. The third ends both at once. One that comes before
 there is anything to save is enough.
 """
 
@@ -31,11 +31,11 @@ _HURRY_SECONDS: Final = 3.0
 """For what happens at once."""
 
 
-class Signals:
-    """How often the process was asked to end.
+class StopSignals:
+    """Counts the signals that ask the process to end.
 
     Attributes:
-        count: So often.
+        count: How often it was asked.
     """
 
     def __init__(self) -> None:
@@ -90,11 +90,11 @@ class Child:
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
-    """What a life looks at and tells.
+class Hooks:
+    """Callbacks to the command that runs the two processes.
 
     Attributes:
-        is_serving: Whether the learner takes part in the world by now.
+        is_serving: Whether the learner listens by now.
         say_serving: Called once, when it does.
         say_stopping: Called once, when the user asks for the end of what has begun.
         gateway_error: What the gateway has left as the reason of its end; empty if nothing.
@@ -106,7 +106,7 @@ class Around:
     gateway_error: Callable[[], str]
 
 
-class Life:
+class RunProcesses:
     """Starts both, waits, and stops both.
 
     Args:
@@ -114,25 +114,25 @@ class Life:
         learner: Its command.
         port: The gateway's first port.
         signals: How often this process was asked to end.
-        around: What it looks at and tells.
+        hooks: Callbacks to the command.
     """
 
     def __init__(
-        self, gateway: Sequence[str], learner: Sequence[str], port: int, signals: Signals, around: Around
+        self, gateway: Sequence[str], learner: Sequence[str], port: int, signals: StopSignals, hooks: Hooks
     ) -> None:
         self._commands = gateway, learner
         self._local = f"127.0.0.1:{port}"
         self._signals = signals
-        self._around = around
+        self._hooks = hooks
 
     def run(self) -> int:
-        """Lives until the run is over or was stopped, and returns the learner's exit code.
+        """Runs both until the run is over or was stopped, and returns the learner's exit code.
 
         Raises:
             DropInError: One of both failed; the code is the learner's, or says what became of the players. Or it was
                 stopped before there was anything to save (INTERRUPTED).
         """
-        taken = answers(self._local)  # by somebody else: the gateway is about to say so, and ends
+        taken = answers(self._local)  # by another process: the gateway is about to say so, and ends
         gateway = Child(self._commands[0])
         try:
             self._wait(lambda: gateway.code is not None or (not taken and answers(self._local)), _LISTEN_SECONDS)
@@ -143,33 +143,33 @@ class Life:
                 raise DropInError(ExitCode.INTERRUPTED, STOPPED_EARLY)
             learner = Child(self._commands[1])
             try:
-                return self._live(gateway, learner)
+                return self._watch(gateway, learner)
             finally:
                 learner.end()
         finally:
             gateway.end()
 
-    def _live(self, gateway: Child, learner: Child) -> int:
+    def _watch(self, gateway: Child, learner: Child) -> int:
         def is_over() -> bool:
             return gateway.code is not None or learner.code is not None
 
-        self._wait(lambda: is_over() or self._around.is_serving())
+        self._wait(lambda: is_over() or self._hooks.is_serving())
         if not is_over() and not self._signals.count:
-            self._around.say_serving()
+            self._hooks.say_serving()
         self._wait(is_over)
         if not self._signals.count and 0 in {gateway.code, learner.code}:
             self._wait(lambda: gateway.code is not None and learner.code is not None, _FAREWELL_SECONDS)
         asked_by_user = min(self._signals.count, 1)
         by_itself = (None, None) if asked_by_user else (gateway.code, learner.code)
         if asked_by_user:
-            self._around.say_stopping()
+            self._hooks.say_stopping()
         self._stop(gateway)
         if not self._stop_learner(learner, asked_by_user):
             return ExitCode.INTERRUPTED
-        return _conclusion(*by_itself, learner.code or 0, self._around.gateway_error())
+        return _conclusion(*by_itself, learner.code or 0, self._hooks.gateway_error())
 
     def _stop(self, gateway: Child) -> None:
-        """Asks the gateway to end, which sends what players have done; ends it if it takes long or somebody insists."""
+        """Asks the gateway to end, which sends what players have done; ends it if it takes long or a further signal comes."""
         heard = self._signals.count
         gateway.ask()
         self._wait(lambda: gateway.code is not None, _GATEWAY_STOP_SECONDS, signals=max(heard, 1))
@@ -239,7 +239,7 @@ def _last_words(code: int, hint: str = "") -> str:
 
 
 def answers(address: str) -> bool:
-    """Whether somebody listens at HOST:PORT."""
+    """Returns whether something listens at HOST:PORT."""
     try:
         socket.create_connection(split_address(address), timeout=1.0).close()
     except OSError:

@@ -1,4 +1,4 @@
-"""Where a Unity build's executable is, and the command line it is started with, as ML-Agents starts it."""
+"""Finds a Unity build's executable, and makes the command line of a player as ML-Agents does."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ _SHOWN: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How the players of one build are started.
+    """Start options of the players of one build.
 
     Attributes:
         executable: Of the build.

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from actor_client.exits import ActorError, ExitCode
 from actor_client.platform import describe_exit, end_process, start_process
@@ -70,7 +70,10 @@ class PlayerProcess:
         self._lines = deque(maxlen=_KEPT_LINES)
         if self._process.stdout is not None:
             self._reading = threading.Thread(
-                target=_read, args=(self._process, self._lines), name=f"rollcast-output-{self.worker}", daemon=True
+                target=_read,
+                args=(self._process.stdout, self._lines),
+                name=f"rollcast-output-{self.worker}",
+                daemon=True,
             )
             self._reading.start()
 
@@ -141,11 +144,9 @@ def _all_gone(players: Sequence[PlayerProcess], seconds: float, clock: Callable[
     return True
 
 
-def _read(process: "subprocess.Popen[bytes]", lines: deque[bytes]) -> None:
+def _read(output: IO[bytes], lines: deque[bytes]) -> None:
     """The thread that takes a player's output, which would stop the player once the pipe is full."""
-    if process.stdout is None:
-        return
-    with suppress(OSError, ValueError), process.stdout as output:
+    with suppress(OSError, ValueError), output:
         while line := output.readline(_LINE_BYTES):
             lines.append(line)
 

@@ -1,4 +1,7 @@
-"""Settings of players: this machine's user over the run file over ML-Agents' defaults; restarts and log files follow."""
+"""Settings of players, with the restarts they allow and the place of log files.
+
+This machine's user wins over the run file, and that over ML-Agents' defaults.
+"""
 
 import re
 import time
@@ -80,7 +83,7 @@ class RestartQuota:
 
 @dataclass(frozen=True, slots=True)
 class PlayerRules:
-    """What holds for the players of one actor.
+    """Limits and start options of the players of one actor.
 
     Attributes:
         timeout_seconds: How long a player may take for a message.
@@ -110,7 +113,7 @@ class PlayerRules:
 
 
 def resolve_rules(settings: UnitySettings, run: RunInfo) -> PlayerRules:
-    """Returns what holds for the players.
+    """Resolves the settings of the players.
 
     Args:
         settings: What the user of this machine said.
@@ -140,7 +143,7 @@ def _first(said: Value | None, otherwise: Callable[[], Value]) -> Value:
 
 
 class LogPlace(NamedTuple):
-    """Where players write their logs.
+    """Folder and name prefix of player logs.
 
     Attributes:
         folder: It exists, and its path is absolute: players have working directories of their own. None leaves logs to

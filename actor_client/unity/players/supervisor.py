@@ -163,7 +163,7 @@ class _Watched:
 
     @property
     def was_refused_at_once(self) -> bool:
-        """Whether it was refused before it ever played: it would be again."""
+        """True if it was refused before it ever played: it would be again."""
         return bool(self.conversation.fault) and not self._has_played
 
     def fault(self) -> str | None:
@@ -243,7 +243,7 @@ def ended(how: str, last_words: str, log: Path | None, *, has_called: bool, said
 
 
 def lingers(seconds: float, log: Path | None) -> str:
-    """Says that a player closed the connection, and its process goes on.
+    """Says that a player closed the connection, and its process did not end.
 
     Args:
         seconds: How long it was waited for.

@@ -20,9 +20,9 @@ SECONDS = 60.0
 PARENT = """
 import sys
 from actor_client.unity.dropin.exits import DropInError
-from actor_client.unity.dropin.processes import Around, Life, Signals
-signals = Signals()
-around = Around(
+from actor_client.unity.dropin.processes import Hooks, RunProcesses, StopSignals
+signals = StopSignals()
+hooks = Hooks(
     is_serving=lambda: len(sys.argv) > 5,
     say_serving=lambda: print("serving", flush=True),
     say_stopping=lambda: print("stopping", flush=True),
@@ -31,7 +31,7 @@ around = Around(
 commands = [[sys.executable, "-c", text] for text in sys.argv[2:4]]
 try:
     with signals.counted():
-        code = Life(*commands, int(sys.argv[1]), signals, around).run()
+        code = RunProcesses(*commands, int(sys.argv[1]), signals, hooks).run()
 except DropInError as error:
     print(error.message, flush=True)
     code = error.exit_code

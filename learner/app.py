@@ -36,7 +36,7 @@ from learner.run.setup import (
 )
 from learner.run.stopping import Stop
 from learner.service.server import LearnerServer, require_free
-from learner.settings import LoadedRun
+from learner.settings.load import LoadedRun
 from learner.status.actor_shares import bottleneck_meter
 from learner.status.run_status import RunStatus
 from learner.web.status_site import StatusSite, check_http

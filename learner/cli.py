@@ -272,7 +272,7 @@ def _flags(parsed: argparse.Namespace) -> dict[str, object]:
 
 def _serve(parsed: argparse.Namespace) -> int:
     with _learner_extra("serve"):
-        from learner.settings import load_run_options
+        from learner.settings.load import load_run_options
 
     loaded = load_run_options(parsed.run_file, cli=_flags(parsed), set_items=parsed.set_items, environ=dict(os.environ))
     with _learner_extra("serve"):
@@ -283,8 +283,8 @@ def _serve(parsed: argparse.Namespace) -> int:
 def _check_config(parsed: argparse.Namespace) -> int:
     with _learner_extra("check-config"):
         from learner.commands.preflight import check_start, missing_parts
-        from learner.settings import load_run_options
         from learner.settings.check import check_config
+        from learner.settings.load import load_run_options
 
     given = {"cli": _flags(parsed), "set_items": parsed.set_items, "environ": dict(os.environ)}
     if parsed.can_start:

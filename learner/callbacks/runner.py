@@ -1,19 +1,24 @@
-"""Runs a callback in a thread of its own, so that nothing it does reaches the training."""
+"""Makes the callbacks of a run, and runs each in a thread of its own, so that nothing it does reaches the training."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import structlog
 
 from learner.callbacks.base import METHODS, Event, RunEnded
+from learner.common import plugins
+from learner.common.exits import ExitCode, UserError
 from learner.observe.rates import Throttle
 
 log = structlog.get_logger(__name__)
+
+ENTRY_POINTS = "rollcast.callbacks"
+_SETTING = "rollcast.callbacks"
 
 MAX_WAITING = 1000
 """Events that wait for a slow callback; of more, the oldest are left out."""
@@ -121,3 +126,30 @@ class CallbackRunner:
         if self._in_a_row >= MAX_FAILURES:
             self.is_off = True
             log.error("callback_switched_off", callback=self.name, failed_in_a_row=self._in_a_row)
+
+
+def load_callbacks(names: Sequence[str]) -> list[tuple[str, object]]:
+    """Makes each callback: what its name stands for is called without arguments.
+
+    Args:
+        names: of entry points, or ``module:callable``.
+
+    Raises:
+        UserError: a name is unknown, or its callback cannot be made.
+    """
+    made: list[tuple[str, object]] = []
+    for name in dict.fromkeys(names):
+        factory = plugins.find(_SETTING, name, ENTRY_POINTS, {})
+        callback = plugins.make(_SETTING, name, factory)
+        if not plugins.make(_SETTING, name, lambda callback=callback: _heard(callback)):  # type: ignore[misc]
+            raise UserError(
+                ExitCode.RUN_FILE,
+                f"{_SETTING} names {name!r}, but what it makes has none of {', '.join(METHODS.values())}",
+            )
+        made.append((name, callback))
+    return made
+
+
+def _heard(callback: object) -> list[str]:
+    """Returns the methods that a callback has; looking for them may run code of the user's."""
+    return [method for method in METHODS.values() if callable(getattr(callback, method, None))]

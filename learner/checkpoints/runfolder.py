@@ -37,8 +37,8 @@ from learner.checkpoints.names import (
 from learner.common.exits import ExitCode, UserError
 from learner.common.files import WriteFailed, read_regular, remove_leftovers, write_file
 from learner.settings.base import Value
+from learner.settings.load import to_yaml
 from learner.settings.names import name_problem
-from learner.settings.resolved import to_yaml
 
 _STATISTICS = ("events.out.*", "stats.csv", "last_replay_buffer*.npz")
 """What another run's statistics, or its experience, would be mixed up with."""

@@ -74,7 +74,7 @@ def _seed(text: str) -> int:
 def _evaluate(parsed: argparse.Namespace) -> int:
     folder = run_folder(parsed.which, Path(parsed.results_dir))
     try:
-        from learner.settings import load_run_options  # noqa: PLC0415 - help needs none of it
+        from learner.settings.load import load_run_options  # noqa: PLC0415 - help needs none of it
 
         over = ("address", "insecure", "torch_device", "max_wall_seconds", "log_format")
         flags = {name: value for name in over if (value := getattr(parsed, name)) is not None}

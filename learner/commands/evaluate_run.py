@@ -24,7 +24,8 @@ from learner.observe import logs
 from learner.observe.address import BoundAddresses
 from learner.run.policy_server import PolicyServer, ServeConfig
 from learner.service.server import require_free
-from learner.settings import LoadedRun, RunOptions
+from learner.settings.load import LoadedRun
+from learner.settings.options import RunOptions
 from learner.trainers.base import Trainer
 
 log = structlog.get_logger(__name__)

@@ -22,7 +22,7 @@ from learner.link.evaluation import EvaluationResult, Played
 from learner.observe.address import BoundAddresses, remove_addresses
 from learner.run.policy_server import PolicyServer, ServeConfig
 from learner.run.setup import announce, choose_seed
-from learner.settings import LoadedRun
+from learner.settings.load import LoadedRun
 from learner.trainers.base import Trainer
 from learner.web.status_site import http_address_is_default
 

@@ -10,8 +10,9 @@ from learner.checkpoints.names import LAST
 from learner.checkpoints.runfolder import check_run_folder
 from learner.common import plugins
 from learner.common.exits import ExitCode, UserError
-from learner.settings import LoadedRun, unsupported
+from learner.settings.load import LoadedRun
 from learner.settings.options import RunOptions
+from learner.settings.rules import unsupported
 from learner.settings.service import OWN_STATS_WRITERS
 
 

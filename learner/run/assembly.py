@@ -32,7 +32,7 @@ from learner.run.trainer_factory import TrainerFactory
 from learner.run.turns import BetweenTurns, CurriculumController, make_lessons
 from learner.service.run_info import RunInfo
 from learner.service.server import LearnerServer
-from learner.settings import LoadedRun
+from learner.settings.load import LoadedRun
 from learner.status.record import RunRecord
 from learner.status.run_status import RunStatus
 from learner.status.writers import writers_of

@@ -41,7 +41,7 @@ from learner.run.stopping import Stop, Stopping
 from learner.run.turns import make_lessons
 from learner.service.run_info import RunInfo
 from learner.service.server import LearnerServer
-from learner.settings import RunOptions
+from learner.settings.options import RunOptions
 from learner.status.run_status import RunStatus
 from learner.trainers import registry
 from learner.trainers.base import Trainer, TrainerContext

@@ -20,8 +20,9 @@ from learner.observe.address import BoundAddresses, write_addresses
 from learner.observe.metrics.learner import LearnerMetrics
 from learner.observe.metrics.state import GpuMemory
 from learner.observe.metrics.values import EPISODE_RETURN
-from learner.settings import LoadedRun, RunOptions, effective_document, sources_document, split_address
-from learner.settings.service import ServiceSettings
+from learner.settings.load import LoadedRun, effective_document
+from learner.settings.options import RunOptions
+from learner.settings.service import ServiceSettings, split_address
 
 log = structlog.get_logger(__name__)
 
@@ -62,7 +63,7 @@ def write_configuration(loaded: LoadedRun, folder: RunFolder, seed: int) -> None
         UserError: they cannot be written.
     """
     document = effective_document(loaded)
-    sources = dict(sources_document(loaded))
+    sources = dict(loaded.sources)
     block = document.get("env_settings")
     if isinstance(block, dict) and block.get("seed") != seed:
         block["seed"] = seed

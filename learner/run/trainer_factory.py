@@ -20,7 +20,7 @@ from learner.observe.tensorboard import HYPERPARAMETERS, settings_table
 from learner.publish.publisher import PolicyPublisher
 from learner.publish.store import PolicyStore
 from learner.run.checkpointing import CheckpointKeeper
-from learner.settings import RunOptions
+from learner.settings.options import RunOptions
 from learner.status.run_status import TrainerStats
 from learner.status.writers import close_writers
 from learner.trainers import registry

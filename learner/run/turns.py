@@ -15,7 +15,7 @@ from learner.run.lockstep.barrier import Lockstep
 from learner.run.setup import Configuration
 from learner.run.stopping import Stopping
 from learner.run.trainer_factory import trainer_stats
-from learner.settings import RunOptions
+from learner.settings.options import RunOptions
 from learner.status.record import RunRecord
 from learner.status.run_status import RunStatus
 from learner.trainers.base import Trainer

@@ -9,9 +9,8 @@ from typing import TextIO
 
 from learner.common.exits import ExitCode
 from learner.settings.base import Path, SettingsModel, Tree, Value
-from learner.settings.load import LoadedRun, load_run_options
+from learner.settings.load import LoadedRun, effective_document, load_run_options
 from learner.settings.options import RunOptions
-from learner.settings.resolved import effective_document
 from learner.settings.rules import explanation, unsupported
 
 _INDENT = "  "

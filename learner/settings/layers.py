@@ -11,13 +11,41 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
+from types import MappingProxyType
 
 from learner.settings.base import Path, Tree, Value
-from learner.settings.flags import DETERMINISTIC_FLAG, FLAGS, flag_name
 from learner.settings.options import RunOptions
 from learner.settings.problems import Problems, did_you_mean
 from learner.settings.slots import scalar_paths, slot_at
 from learner.settings.yaml_reader import parse_value
+
+DETERMINISTIC_FLAG = "deterministic"
+"""Sets ``network_settings.deterministic`` of every behavior the run file lists."""
+
+
+def _block(block: str, *keys: str) -> dict[str, Path]:
+    return {key.replace("_", "-"): (block, key) for key in keys}
+
+
+FLAGS: Mapping[str, Path] = MappingProxyType(
+    {
+        "env": ("env_settings", "env_path"),
+        **_block("env_settings", "env_args", "base_port", "num_envs", "num_areas", "timeout_wait", "seed"),
+        **_block("env_settings", "max_lifetime_restarts", "restarts_rate_limit_n", "restarts_rate_limit_period_s"),
+        **_block("engine_settings", "width", "height", "quality_level", "time_scale", "target_frame_rate"),
+        **_block("engine_settings", "capture_frame_rate", "no_graphics", "no_graphics_monitor"),
+        **_block("checkpoint_settings", "run_id", "initialize_from", "resume", "force", "inference", "results_dir"),
+        "load": ("checkpoint_settings", "load_model"),
+        "train": ("checkpoint_settings", "train_model"),
+        "torch-device": ("torch_settings", "device"),
+        "checkpoint": ("rollcast", "resume_checkpoint"),
+        "debug": ("debug",),
+        **_block("rollcast", "address", "insecure", "control_address", "http", "http_address", "reflection"),
+        **_block("rollcast", "max_sessions"),
+        **_block("rollcast", "target_return", "max_wall_seconds", "torch_threads", "log_format"),
+    }
+)
+"""Path of each flag, by its name without the leading dashes."""
 
 PREFIX = "ROLLCAST_"
 SECRETS_DIRECTORY = "ROLLCAST_SECRETS_DIR"
@@ -92,6 +120,11 @@ def from_secrets(environ: Mapping[str, str], problems: Problems) -> Iterator[Ove
             problems.errors.append(f"secret {file}: is larger than {MAX_SECRET_BYTES} bytes")
         elif text:
             yield Override(known[upper], _from_text(text, known[upper], {}), f"secret {file.name}")
+
+
+def flag_name(name: str) -> str:
+    """Returns the flag of an argument name as argparse keeps it: ``run_id`` is ``run-id``."""
+    return name.replace("_", "-")
 
 
 def from_flags(cli: Mapping[str, object], behaviors: Sequence[str], problems: Problems) -> Iterator[Override]:
@@ -211,3 +244,40 @@ def _unknown_variable(shown: str, name: str, known: Mapping[str, Path]) -> str:
     if block in {"BEHAVIORS", "DEFAULT_SETTINGS", "ENVIRONMENT_PARAMETERS"}:
         return f"{shown}: {block.lower()} cannot be set here; use --set {block.lower()}.KEY=VALUE or the run file"
     return f"{shown}: sets nothing{did_you_mean(name, known)}"
+
+
+_BLOCK = "checkpoint_settings"
+_TRUE_WORDS = frozenset({"true", "yes", "on", "y", "t", "1", "auto"})
+
+
+def settle_start(tree: Tree, problems: Problems) -> None:
+    """Settles ``resume`` against ``initialize_from``, and reads the old name ``load_model`` as ``resume``.
+
+    The higher layer wins (the command line over the rest); within one layer ``resume`` does.
+    """
+    block = tree.get(_BLOCK)
+    if not isinstance(block, dict):
+        return
+    if _is_set(block.get("load_model")) and not _is_set(block.get("resume")):
+        block["resume"] = True
+        problems.origins[_BLOCK, "resume"] = problems.origins.get((_BLOCK, "load_model"), "yaml")
+    if not _is_set(block.get("resume")) or block.get("initialize_from") is None:
+        return
+    resume_rank = _rank(problems.origins.get((_BLOCK, "resume"), "yaml"))
+    initialize_rank = _rank(problems.origins.get((_BLOCK, "initialize_from"), "yaml"))
+    loser, winner = ("resume", "initialize_from") if initialize_rank > resume_rank else ("initialize_from", "resume")
+    path: Path = (_BLOCK, loser)
+    problems.warn(path, f"is dropped, because {winner} is given too")
+    block[loser] = False if loser == "resume" else None
+
+
+def _is_set(value: Value) -> bool:
+    return value is True or (isinstance(value, str) and value.lower() in _TRUE_WORDS)
+
+
+def _rank(origin: str) -> int:
+    """Returns how strong a layer is: file, secrets, environment, command line."""
+    for rank, prefix in ((3, "--"), (2, "env "), (1, "secret ")):
+        if origin.startswith(prefix):
+            return rank
+    return 0

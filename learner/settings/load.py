@@ -7,21 +7,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 
+import yaml
 from pydantic import ValidationError
 
-from learner.settings.base import Tree
+from learner.settings.base import Path, SettingsModel, Tree, Value
 from learner.settings.hyperparameters import DEFAULT_TRAINER
-from learner.settings.layers import from_environment, from_flags, from_secrets, from_set_items, lay_over, leaves
+from learner.settings.layers import (
+    from_environment,
+    from_flags,
+    from_secrets,
+    from_set_items,
+    lay_over,
+    leaves,
+    settle_start,
+)
 from learner.settings.lint import lint
 from learner.settings.merge import build_behaviors, build_default
 from learner.settings.options import RunOptions
 from learner.settings.problems import Problems
 from learner.settings.rules import conflicts, warn
 from learner.settings.slots import slot_of
-from learner.settings.sources import sources_of
-from learner.settings.start import settle_start
 from learner.settings.trainer import TrainerSettings
 from learner.settings.yaml_reader import Document, read_document
+
+MASK = "**********"
+"""Stands for a secret wherever settings are shown or written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +89,7 @@ def load_run_options(
     if path is None and not options.behaviors and options.default_settings is None:
         problems.warnings.append(f"no run file: every behavior is trained with the defaults of {DEFAULT_TRAINER}")
     warn(options, problems)
-    return LoadedRun(path, options, sources_of(options, problems.origins), tuple(problems.warnings))
+    return LoadedRun(path, options, _sources_of(options, problems.origins), tuple(problems.warnings))
 
 
 def _fill_empty_blocks(tree: Tree) -> None:
@@ -132,3 +142,61 @@ def _build(tree: Tree, problems: Problems) -> RunOptions:
 def _check_has_behaviors(path: FilePath | None, options: RunOptions, problems: Problems) -> None:
     if path is not None and not problems.errors and not options.behaviors and options.default_settings is None:
         problems.errors.append(f"{path}: has neither behaviors nor default_settings; add what the actors shall train")
+
+
+def _sources_of(options: RunOptions, origins: Mapping[Path, str]) -> dict[str, str]:
+    """Returns the source of each value of the resolved settings, by its dotted path.
+
+    Args:
+        options: the settings.
+        origins: where each written value came from, by its path in the run file.
+    """
+    tree: Tree = options.model_dump(mode="json")
+    return {".".join(path): _source(path, options, origins) for path in leaves(tree)}
+
+
+def _source(path: Path, options: RunOptions, origins: Mapping[Path, str]) -> str:
+    if path in origins:
+        return origins[path]
+    if path[0] == "environment_parameters" and len(path) > 1:  # whose spellings differ from the resolved form
+        return next(origin for written, origin in origins.items() if written[:2] == path[:2])
+    if path[0] == "behaviors" and ("default_settings", *path[2:]) in origins:
+        return "default_settings"
+    return "derived" if _is_derived(options, path) else "default"
+
+
+def _is_derived(options: RunOptions, path: Path) -> bool:
+    """Says whether a value that nobody wrote differs from its field's default, for it follows from others."""
+    block: object = options
+    for key in path[:-1]:
+        block = block[key] if isinstance(block, dict) else getattr(block, key)
+    field = type(block).model_fields.get(path[-1]) if isinstance(block, SettingsModel) else None
+    if field is None:
+        return False
+    default: object = field.get_default(call_default_factory=True, validated_data={})
+    return bool(default != getattr(block, path[-1]))
+
+
+def effective_document(loaded: LoadedRun) -> Tree:
+    """Returns what is written into the run folder as ``configuration.yaml``: complete, secrets masked.
+
+    Reading it back gives the same settings.
+    """
+    return _masked(loaded.options.model_dump(mode="json"), loaded.sources, ())
+
+
+def to_yaml(document: Mapping[str, Value]) -> str:
+    """Returns a document as YAML, keys in the order of the document."""
+    text: str = yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True)
+    return text
+
+
+def _masked(tree: Tree, sources: Mapping[str, str], path: Path) -> Tree:
+    masked: Tree = {}
+    for key, value in tree.items():
+        here = (*path, key)
+        if isinstance(value, dict):
+            masked[key] = _masked(value, sources, here)
+        else:
+            masked[key] = MASK if sources.get(".".join(here), "").startswith("secret ") else value
+    return masked

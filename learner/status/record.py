@@ -19,8 +19,7 @@ from learner.callbacks.base import (
     RunEnded,
     RunStarted,
 )
-from learner.callbacks.loading import load_callbacks, start_callbacks
-from learner.callbacks.runner import CallbackRunner
+from learner.callbacks.runner import CallbackRunner, load_callbacks
 from learner.checkpoints.runfolder import RunFolder
 from learner.common.files import WriteFailed
 from learner.ingest.session import ActorSession
@@ -31,7 +30,7 @@ from learner.observe.rates import Throttle
 from learner.observe.summary import best_returns, progress_document, write_progress
 from learner.observe.versions import VERSIONS_FILE, main_versions, versions
 from learner.observe.view import RunState, RunView
-from learner.settings import LoadedRun
+from learner.settings.load import LoadedRun
 from learner.status.run_status import TrainerStats
 
 LOOK_SECONDS: Final = 1.0
@@ -104,7 +103,8 @@ class RunRecord:
         Raises:
             UserError: a callback cannot be made.
         """
-        callbacks = start_callbacks(load_callbacks(loaded.options.rollcast.callbacks))
+        made = load_callbacks(loaded.options.rollcast.callbacks)
+        callbacks = [CallbackRunner(name, callback) for name, callback in made]
         return cls(
             folder.path,
             generation=generation,

@@ -18,7 +18,7 @@ from learner.observe.csvfile import CsvWriter
 from learner.observe.stats import StatsWriter
 from learner.observe.tensorboard import TensorBoardWriter
 from learner.observe.wandb import WandbWriter
-from learner.settings import LoadedRun, effective_document
+from learner.settings.load import LoadedRun, effective_document
 
 ENTRY_POINTS = "rollcast.stats_writers"
 

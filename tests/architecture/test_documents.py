@@ -15,8 +15,7 @@ from actor_client.unity.channels.framing import pack, unpack
 from actor_client.unity.channels.plugins import load_plugins
 from actor_client.unity.channels.side_channels import SideChannels
 from learner.callbacks.base import CheckpointSaved, PolicyUpdated, RunEnded
-from learner.callbacks.loading import load_callbacks
-from learner.callbacks.runner import CallbackRunner
+from learner.callbacks.runner import CallbackRunner, load_callbacks
 from tests.architecture.tree import ROOT, own_files, shown
 
 DOCUMENTS = tuple(shown(path) for path in own_files() if path.suffix == ".md")

@@ -23,7 +23,7 @@ from actor_client.rollout.vector.loop import RolloutLoop
 from learner.app import serve
 from learner.commands.operator import Operator
 from learner.observe.address import BoundAddresses, read_addresses
-from learner.settings import load_run_options
+from learner.settings.load import load_run_options
 from tests.actor_client.connection.proxy import Proxy
 from tests.e2e.processes import SECONDS, wait_until
 from tests.e2e.runs import small

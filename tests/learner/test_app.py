@@ -19,7 +19,7 @@ from learner.app import serve
 from learner.checkpoints.documents import read_document
 from learner.common.exits import ExitCode, UserError
 from learner.observe.address import ADDRESS_FILE, read_addresses
-from learner.settings import LoadedRun, load_run_options
+from learner.settings.load import LoadedRun, load_run_options
 from learner.trainers.loop import TrainerLoop
 from tests.learner.ingest.parts import NAME
 from tests.learner.process import process_as_before

@@ -1,13 +1,16 @@
-"""A callback in its thread: nothing it does reaches the training."""
+"""Callbacks by name, each in its thread: nothing it does reaches the training."""
 
 import threading
 from pathlib import Path
 from typing import NoReturn
 
+import pytest
 from structlog.testing import capture_logs
 
 from learner.callbacks.base import Callback, CheckpointSaved, PolicyUpdated, RunEnded, RunStarted
-from learner.callbacks.runner import MAX_FAILURES, MAX_WAITING, CallbackRunner
+from learner.callbacks.runner import ENTRY_POINTS, MAX_FAILURES, MAX_WAITING, CallbackRunner, load_callbacks
+from learner.common.exits import UserError
+from tests.learner.installed import install
 
 END = RunEnded("signal", "", Path("run"))
 SECONDS = 60.0
@@ -159,3 +162,43 @@ def test_a_method_that_cannot_be_looked_up_is_told_of() -> None:
         assert runner.hears(RunEnded)
     assert [entry["event"] for entry in logs] == ["callback_failed"]
     assert runner.failures == 1
+
+
+MODULE = """
+    class Good:
+        def on_update(self, event):
+            pass
+
+    class Deaf:
+        pass
+"""
+
+
+@pytest.fixture(autouse=True)
+def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    points = {"good": "callbacks_of_a_test:Good", "deaf": "callbacks_of_a_test:Deaf"}
+    site = install(tmp_path / "site", "callbacks_of_a_test", MODULE, {ENTRY_POINTS: points})
+    monkeypatch.syspath_prepend(str(site))
+
+
+def test_each_name_makes_one() -> None:
+    """Of an entry point or of a module; a name that stands twice counts once."""
+    made = load_callbacks(["good", "callbacks_of_a_test:Good", "good"])
+    assert [name for name, _ in made] == ["good", "callbacks_of_a_test:Good"]
+    assert {type(callback).__name__ for _, callback in made} == {"Good"}
+
+
+def test_what_hears_nothing_is_refused() -> None:
+    """A mistyped method would otherwise be silent for ever."""
+    with pytest.raises(UserError, match="none of on_start, on_update, on_episode, on_checkpoint, on_end"):
+        load_callbacks(["deaf"])
+
+
+def test_attributes_that_raise_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a callback does when it is looked at is an error of the run file."""
+    (tmp_path / "hidden_of_a_test.py").write_text(
+        "class Hidden:\n    def __getattr__(self, name):\n        raise SystemExit(name)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(UserError, match="which failed: SystemExit: on_start"):
+        load_callbacks(["hidden_of_a_test:Hidden"])

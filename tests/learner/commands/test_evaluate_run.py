@@ -9,7 +9,7 @@ import pytest
 from learner.commands.evaluate_run import EvaluationRequest, evaluate, table
 from learner.common.exits import ExitCode, UserError
 from learner.link.evaluation import EvaluationResult, Played
-from learner.settings import load_run_options
+from learner.settings.load import load_run_options
 
 
 @pytest.mark.parametrize("name", ["", ".", "nowhere/results.json"])

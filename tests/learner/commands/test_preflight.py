@@ -12,8 +12,8 @@ import pytest
 from learner.app import serve
 from learner.cli import add_mlagents_flags, main
 from learner.common.exits import ExitCode, UserError
-from learner.settings import load_run_options
-from learner.settings.flags import FLAGS
+from learner.settings.layers import FLAGS
+from learner.settings.load import load_run_options
 from learner.settings.service import OWN_STATS_WRITERS
 from learner.status.writers import _OWN
 

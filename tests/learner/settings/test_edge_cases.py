@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from learner.settings.load import load_run_options
-from learner.settings.resolved import resolved_mlagents_json
 
 from .conftest import WriteRun
 
@@ -176,7 +175,7 @@ def test_it_resolves(write_run: WriteRun, case: str) -> None:
     """Each value is as expected, and there is nothing to warn of but that so few steps train nothing."""
     text, expected = RESOLVED[case]
     loaded = load_run_options(write_run(text))
-    resolved = resolved_mlagents_json(loaded.options)
+    resolved = loaded.options.model_dump(mode="json")
     assert {path: at(resolved, path) for path in expected} == expected
     assert [line for line in loaded.warnings if "nothing would be trained" not in line] == []
 
@@ -235,5 +234,5 @@ def test_it_resolves_with_a_warning(write_run: WriteRun, case: str) -> None:
     """The value is as expected, and the one warning has the line, the path and what to do."""
     text, path, expected, warning = WARNED[case]
     loaded = load_run_options(write_run(text))
-    assert at(resolved_mlagents_json(loaded.options), path) == expected
+    assert at(loaded.options.model_dump(mode="json"), path) == expected
     assert [line.partition("run.yaml:")[2] for line in loaded.warnings] == [warning]

@@ -1,4 +1,4 @@
-"""Command line over environment over secrets directory over file over defaults; misspellings are errors."""
+"""What is laid over the run file: secrets, environment, flags, ``--set``; and what a run starts from."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from learner.common.exits import UserError
-from learner.settings.layers import variables
+from learner.settings.base import Value
+from learner.settings.layers import FLAGS, flag_name, variables
 from learner.settings.load import load_run_options
+from learner.settings.options import RunOptions
+from learner.settings.slots import slot_at
 
 from .conftest import WriteRun
 
@@ -227,3 +230,42 @@ def test_an_unknown_flag_is_an_error(write_run: WriteRun) -> None:
     """A caller's misspelt flag does not vanish."""
     with pytest.raises(UserError, match="--runid: sets nothing in the run file; did you mean 'run-id'"):
         load_run_options(write_run(RUN), cli={"runid": "x"})
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_every_flag_sets_a_place_in_the_run_file(flag: str) -> None:
+    """A renamed setting cannot leave its flag behind."""
+    assert slot_at(RunOptions, {}, FLAGS[flag]) is not None
+    assert flag == flag_name(flag)
+
+
+def test_the_flags_of_mlagents_are_there() -> None:
+    """Known command lines work."""
+    known = {"env", "resume", "force", "run-id", "initialize-from", "seed", "inference", "base-port", "num-envs"}
+    assert known | {"env-args", "results-dir", "time-scale", "no-graphics", "torch-device", "debug", "load"} <= set(
+        FLAGS
+    )
+
+
+@pytest.mark.parametrize(
+    ("file", "cli", "expected"),
+    [
+        ("{resume: true, initialize_from: old}", {}, (True, None, 1)),
+        ("{resume: true}", {"initialize_from": "old"}, (False, "old", 1)),
+        ("{initialize_from: old}", {"resume": True}, (True, None, 1)),
+        ("{}", {"resume": True, "initialize_from": "old"}, (True, None, 1)),
+        ("{resume: auto, initialize_from: old}", {}, ("auto", None, 1)),
+        ("{resume: false, initialize_from: old}", {}, (False, "old", 0)),
+        ('{resume: "no", initialize_from: old}', {}, (False, "old", 1)),
+        ("{load_model: true}", {}, (True, None, 1)),
+        ("{}", {"load": True}, (True, None, 1)),
+    ],
+)
+def test_a_run_starts_from_one_thing(
+    write_run: WriteRun, file: str, cli: dict[str, Value], expected: tuple[object, ...]
+) -> None:
+    """What is dropped, and every old name, is told in a warning."""
+    path = write_run(f"behaviors: {{A: }}\ncheckpoint_settings: {file}\n")
+    loaded = load_run_options(path, cli=cli)
+    settings = loaded.options.checkpoint_settings
+    assert expected == (settings.resume, settings.initialize_from, len(loaded.warnings))

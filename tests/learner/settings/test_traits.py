@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from learner.common.exits import UserError
-from learner.settings import TrainerSettings, load_run_options
 from learner.settings.hyperparameters import OWN_TRAINERS, PPOHyperparameters, Traits
+from learner.settings.load import load_run_options
+from learner.settings.trainer import TrainerSettings
 from tests.learner.installed import install
 
 from .conftest import WriteRun

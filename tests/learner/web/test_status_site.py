@@ -20,7 +20,7 @@ from learner.app import serve
 from learner.commands.operator import page_link
 from learner.common.exits import ExitCode, UserError
 from learner.observe.address import BoundAddresses, read_addresses
-from learner.settings import LoadedRun, load_run_options
+from learner.settings.load import LoadedRun, load_run_options
 from tests.learner.ingest.parts import NAME
 from tests.learner.process import process_as_before
 from tests.learner.starts import SETTINGS

@@ -106,11 +106,6 @@ class Learner:
         site = parts.make_site(server)
         with parts.record, parts.stopping.listening(), OperatorSignals(parts.control).listening():
             await server.start()
-            parts.control.attach(server)
-            parts.curriculum.attach(server.set_assignment)
-            parts.evaluations.attach(server)
-            if parts.lockstep is not None:
-                parts.lockstep.attach(server.set_assignment, server.set_hold)
             try:
                 await site.start()
                 self._announce(server, site)

@@ -17,8 +17,8 @@ from rollcast.v1 import policy_pb2
 
 from learner.commands.finished_run import SavedPolicies
 from learner.common.exits import ExitCode, UserError
-from learner.evaluation.during_training import EvaluationDispatcher
 from learner.evaluation.round import Candidate, EvaluationRound, players
+from learner.link.commands import StartEvaluation
 from learner.link.evaluation import EvaluationResult, Played
 from learner.observe import logs
 from learner.observe.address import BoundAddresses
@@ -70,17 +70,12 @@ class OfflineEvaluation:
     def __init__(self, request: EvaluationRequest, policy_server: PolicyServer) -> None:
         self._request = request
         self._policy_server = policy_server
-        self._dispatcher: EvaluationDispatcher | None = None
         self._running: EvaluationRound | None = None
         self._present: Sequence[Candidate] = ()
         self._changed_at = time.monotonic()
         self._ordered: set[str] = set()
         self._steps: dict[str, int] = {}
         self._told_of = (0, 0)  # actors that are connected, and those of them that can play
-
-    def attach(self, dispatcher: EvaluationDispatcher) -> None:
-        """Names what brings actors their orders."""
-        self._dispatcher = dispatcher
 
     def add(self, behavior: str, team: int, assignment_id: int, played: Played) -> None:
         """Takes a finished episode."""
@@ -89,8 +84,6 @@ class OfflineEvaluation:
 
     def after_turn(self, trainers: Mapping[str, Trainer]) -> None:
         """Begins once all are here, and ends once all was played."""
-        if self._dispatcher is None:
-            return
         wanted = [name for name in trainers if self._request.behavior in {None, name}]
         self._steps = {name: trainers[name].get_step for name in wanted}
         present = players(self._policy_server.sessions, wanted)
@@ -107,7 +100,7 @@ class OfflineEvaluation:
         for session_id in self._ordered - live:
             self._running.lose(session_id)
         self._ordered &= live
-        self._deal(self._running, self._dispatcher)
+        self._deal(self._running)
         if self._running.is_done:
             self._policy_server.stopping.ask_anywhere("evaluated", True)
 
@@ -154,10 +147,10 @@ class OfflineEvaluation:
                 behaviors=list(wanted),
             )
 
-    def _deal(self, running: EvaluationRound, dispatcher: EvaluationDispatcher) -> None:
+    def _deal(self, running: EvaluationRound) -> None:
         for order in running.deal(self._present):
             self._ordered.add(order.session_id)
-            dispatcher.order(order)
+            self._policy_server.commands.send(StartEvaluation(order))
 
 
 def evaluate(request: EvaluationRequest, *, json_file: str | None) -> int:

@@ -17,7 +17,6 @@ from learner.checkpoints.names import LAST
 from learner.checkpoints.runfolder import RunFolder
 from learner.checkpoints.store import CheckpointStore
 from learner.common.exits import ExitCode
-from learner.evaluation.during_training import EvaluationDispatcher
 from learner.link.evaluation import EvaluationResult, Played
 from learner.observe.address import BoundAddresses, remove_addresses
 from learner.run.policy_server import PolicyServer, ServeConfig
@@ -47,9 +46,6 @@ class Watching:
         self._told_at = time.monotonic()
         self._newest: dict[str, deque[Played]] = {}
         self._counts: dict[str, int] = {}
-
-    def attach(self, dispatcher: EvaluationDispatcher) -> None:
-        """Orders nothing."""
 
     def add(self, behavior: str, team: int, assignment_id: int, played: Played) -> None:
         """Takes a finished episode."""

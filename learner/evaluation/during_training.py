@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
@@ -14,7 +14,8 @@ from learner.curriculum.lessons import Lessons
 from learner.evaluation.best import CHECKPOINT_SHARE, BestKeeper, Candidate
 from learner.evaluation.round import EvaluationRound, players
 from learner.ingest.sessions import SessionTable
-from learner.link.evaluation import EvaluationResult, Order, Played
+from learner.link.commands import EndEvaluation, Send, StartEvaluation
+from learner.link.evaluation import EvaluationResult, Played
 from learner.observe.metrics.learner import LearnerMetrics
 from learner.observe.stats import Aggregation
 from learner.observe.view import Bottleneck
@@ -84,16 +85,6 @@ LOOK_SECONDS: Final = 1.0
 """So often it is looked which actors train meanwhile: turns may be a thousand a second, and actors a thousand."""
 
 
-class EvaluationDispatcher(Protocol):
-    """What brings orders to actors; `learner.service.server.LearnerServer` is the real one. From any thread."""
-
-    def order(self, order: Order) -> None:
-        """Orders an evaluation of one actor."""
-
-    def release(self, session_id: str) -> None:
-        """Lets it go back to what everybody does."""
-
-
 class Evaluator:
     """Makes an evaluation whenever a trainer has come so many steps further; in the trainer thread.
 
@@ -105,6 +96,7 @@ class Evaluator:
         sessions: the actors.
         store: keeps the measured versions available.
         best: told of each result.
+        send: hands the service a command: what actors are to play.
         metrics: where results are shown.
         on_result: told of each result.
         clock: monotonic seconds.
@@ -119,6 +111,7 @@ class Evaluator:
         sessions: SessionTable,
         store: PolicyStore,
         best: BestKeeper,
+        send: Send,
         *,
         metrics: LearnerMetrics,
         on_result: Callable[[EvaluationResult], object],
@@ -134,15 +127,11 @@ class Evaluator:
         self._best = best
         self._metrics = metrics
         self._on_result = on_result
-        self._dispatcher: EvaluationDispatcher | None = None
+        self._send = send
         self._running: EvaluationRound | None = None
         self._candidates: dict[str, Candidate] = {}
         self._intervals: dict[str, int] = {}
         self._ordered: set[str] = set()
-
-    def attach(self, dispatcher: EvaluationDispatcher) -> None:
-        """Names what brings actors their orders; from any thread."""
-        self._dispatcher = dispatcher
 
     def add(self, behavior: str, team: int, assignment_id: int, played: Played) -> None:
         """Takes a finished episode; one that no running evaluation asked for counts nowhere."""
@@ -151,12 +140,12 @@ class Evaluator:
 
     def after_turn(self, trainers: Mapping[str, Trainer]) -> None:
         """Begins, goes on with, or ends an evaluation."""
-        if self._settings.interval_steps is None or self._dispatcher is None:
+        if self._settings.interval_steps is None:
             return
         if self._running is not None:
-            self._go_on(self._running, trainers, self._dispatcher)
+            self._go_on(self._running, trainers)
         elif self._clock() >= self._not_before and self._is_due(trainers, self._settings.interval_steps):
-            self._begin(trainers, self._dispatcher)
+            self._begin(trainers)
 
     def _is_due(self, trainers: Mapping[str, Trainer], interval_steps: int) -> bool:
         """Whether any trainer has passed a multiple of the interval since its last evaluation, or its start."""
@@ -166,7 +155,7 @@ class Evaluator:
             is_due |= passed > self._intervals.setdefault(name, passed) and trainer.should_still_train
         return is_due
 
-    def _begin(self, trainers: Mapping[str, Trainer], dispatcher: EvaluationDispatcher) -> None:
+    def _begin(self, trainers: Mapping[str, Trainer]) -> None:
         training = {name: trainer for name, trainer in trainers.items() if trainer.should_still_train}
         free = players(self._sessions, training)[: self._settings.actors]
         if not free:
@@ -182,19 +171,17 @@ class Evaluator:
         self._running, self._stall_timer = found, StallTimer(self._settings.max_silent_seconds, self._clock)
         for order in found.deal(free):
             self._ordered.add(order.session_id)
-            dispatcher.order(order)
+            self._send(StartEvaluation(order))
         log.debug("evaluation_began", versions=versions, actors=len(free))
 
-    def _go_on(
-        self, running: EvaluationRound, trainers: Mapping[str, Trainer], dispatcher: EvaluationDispatcher
-    ) -> None:
+    def _go_on(self, running: EvaluationRound, trainers: Mapping[str, Trainer]) -> None:
         over = [name for name in running.versions if name not in trainers or not trainers[name].should_still_train]
         if running.is_done or over:
-            self._end(running, trainers, dispatcher)
+            self._end(running, trainers)
             return
         if self._stall_timer.is_over:
             self._give_up(running)
-            self._end(running, trainers, dispatcher)
+            self._end(running, trainers)
             return
         live = {session.session_id for session in self._sessions.live()}
         for session_id in self._ordered - live:
@@ -203,7 +190,7 @@ class Evaluator:
         if running.missing > 0:
             for order in running.deal(players(self._sessions, running.versions)[: self._settings.actors]):
                 self._ordered.add(order.session_id)
-                dispatcher.order(order)
+                self._send(StartEvaluation(order))
         self._tell(running)
 
     def _give_up(self, running: EvaluationRound) -> None:
@@ -246,10 +233,10 @@ class Evaluator:
             given_up_after_silent_seconds=self._settings.max_silent_seconds,
         )
 
-    def _end(self, running: EvaluationRound, trainers: Mapping[str, Trainer], dispatcher: EvaluationDispatcher) -> None:
+    def _end(self, running: EvaluationRound, trainers: Mapping[str, Trainer]) -> None:
         self._running, self.obstacle = None, ""
         for session_id in self._ordered:
-            dispatcher.release(session_id)
+            self._send(EndEvaluation(session_id))
         self._ordered.clear()
         for name, (_, version) in running.versions.items():
             self._store.unpin(name)
@@ -301,13 +288,14 @@ class Evaluator:
 
 
 class EvaluationManager:
-    """Evaluations and best checkpoints of one run; an `EvaluationSink`. In the trainer thread, but for `attach`.
+    """Evaluations and best checkpoints of one run; an `EvaluationSink`. In the trainer thread.
 
     Args:
         service: how often, how long, by how many.
         checkpoints: writes the files.
         sessions: the actors.
         store: the policies.
+        send: hands the service a command: what actors are to play.
         lessons: what the environments are set to.
         metrics: where results are shown.
         record: keeps them.
@@ -320,6 +308,7 @@ class EvaluationManager:
         checkpoints: CheckpointStore,
         sessions: SessionTable,
         store: PolicyStore,
+        send: Send,
         *,
         lessons: Lessons,
         metrics: LearnerMetrics,
@@ -339,12 +328,8 @@ class EvaluationManager:
             on_not_saved=record.note_not_saved,
         )
         self._evaluator = Evaluator(
-            service.evaluation, sessions, store, self._best, metrics=metrics, on_result=self._note
+            service.evaluation, sessions, store, self._best, send, metrics=metrics, on_result=self._note
         )
-
-    def attach(self, dispatcher: EvaluationDispatcher) -> None:
-        """Names what brings actors their orders; from any thread."""
-        self._evaluator.attach(dispatcher)
 
     def add(self, behavior: str, team: int, assignment_id: int, played: Played) -> None:
         """Takes a finished episode of an evaluation."""

@@ -14,6 +14,7 @@ from learner.evaluation.during_training import EvaluationManager
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.ledger import Ledger
 from learner.ingest.sessions import SessionTable
+from learner.link.commands import CommandChannel
 from learner.observe.view import RunState, RunView
 from learner.publish.store import PolicyStore
 from learner.run.checkpointing import CheckpointKeeper
@@ -79,6 +80,7 @@ class Assembly:
         self.device = choose_device(options)
         configuration = Configuration(loaded, folder, self.seed)
 
+        self._commands = CommandChannel()
         self._ledger = Ledger()
         self.behaviors = BehaviorTable(options, self._ledger)
         self.sessions = SessionTable(self.behaviors, self._ledger, generation=self.generation)
@@ -103,6 +105,7 @@ class Assembly:
             self.sessions,
             ledger=self._ledger,
             lessons=self._lessons,
+            send=self._commands.send,
             run_status=self.run_status,
             record=self.record,
         )
@@ -114,16 +117,21 @@ class Assembly:
             checkpoints,
             self.sessions,
             self._store,
+            self._commands.send,
             lessons=self._lessons,
             metrics=self._metrics,
             record=self.record,
             run_status=self.run_status,
         )
-        self.curriculum = CurriculumController(self._lessons, self.keeper, self.lockstep)
+        self.curriculum = CurriculumController(self._lessons, self.keeper, self._commands.send, self.lockstep)
         self.factory = self._make_factory(loaded)
         self.trainers = self._make_loop(configuration)
         self.control = RunControl(
-            self.trainers, view=self.view, save=self._save, request_stop=self.stopping.ask_anywhere
+            self.trainers,
+            view=self.view,
+            save=self._save,
+            request_stop=self.stopping.ask_anywhere,
+            send=self._commands.send,
         )
         self.address = service.address
         self._http_falls_back = http_address_is_default(loaded)
@@ -224,6 +232,7 @@ class Assembly:
             run=run,
             control=self.control,
             metrics=self._metrics,
+            commands=self._commands,
         )
 
     def make_site(self, server: LearnerServer) -> StatusSite:

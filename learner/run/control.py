@@ -11,8 +11,8 @@ from rollcast.enums import HoldReason
 from rollcast.errors import CheckpointFailed, NothingToSave
 
 from learner.checkpoints.documents import CheckpointFailed as SavingFailed
+from learner.link.commands import Send, SetHold
 from learner.observe.view import RunView
-from learner.service.server import LearnerServer
 from learner.trainers.loop import RequestsClosedError, TrainerLoop
 
 _PAUSE_SECONDS = 60.0
@@ -27,6 +27,7 @@ class RunControl:
         view: returns the status at this moment.
         save: writes a checkpoint; called in the trainer thread.
         request_stop: begins the end of the run; from any thread.
+        send: hands the service a command; actors are held during a pause.
     """
 
     def __init__(
@@ -36,18 +37,15 @@ class RunControl:
         view: Callable[[], RunView],
         save: Callable[[], Path],
         request_stop: Callable[[str, bool], None],
+        send: Send,
     ) -> None:
+        self._send = send
         self._loop = loop
         self._view = view
         self._save = save
         self._request_stop = request_stop
-        self._server: LearnerServer | None = None
         self._lock = threading.Lock()
         self._waiting_save: Future[Path] | None = None
-
-    def attach(self, server: LearnerServer) -> None:
-        """Names the server whose actors are held during a pause."""
-        self._server = server
 
     @property
     def is_paused(self) -> bool:
@@ -60,15 +58,13 @@ class RunControl:
 
     def pause(self) -> None:
         """Holds the actors and stops the trainers after the present update; again is harmless."""
-        if self._server is not None:
-            self._server.set_hold(HoldReason.PAUSED, active=True)
+        self._send(SetHold(HoldReason.PAUSED, active=True))
         _await(self._loop.pause())
 
     def resume(self) -> None:
         """Lets trainers and actors go on."""
         _await(self._loop.resume())
-        if self._server is not None:
-            self._server.set_hold(HoldReason.PAUSED, active=False)
+        self._send(SetHold(HoldReason.PAUSED, active=False))
 
     def save_checkpoint(self, timeout_seconds: float) -> str:
         """Saves a checkpoint after the present update and returns its path.

@@ -21,11 +21,11 @@ from rollcast.errors import NothingToSave, WireError
 from rollcast.v1 import policy_pb2
 
 from learner.common.exits import ExitCode, UserError
-from learner.evaluation.during_training import EvaluationDispatcher
 from learner.evaluation.frozen_trainer import FrozenTrainer
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.ledger import Ledger
 from learner.ingest.sessions import SessionTable
+from learner.link.commands import CommandChannel
 from learner.link.evaluation import EvaluationSink
 from learner.observe.address import BoundAddresses
 from learner.observe.metrics.learner import LearnerMetrics
@@ -87,10 +87,7 @@ class ServeConfig:
 
 
 class EpisodeScheduler(Protocol):
-    """Decides who plays what; an `EvaluationSink`. In the trainer thread, but for `attach`."""
-
-    def attach(self, dispatcher: EvaluationDispatcher) -> None:
-        """Names what brings actors their orders."""
+    """Decides who plays what; an `EvaluationSink`. In the trainer thread."""
 
     def after_turn(self, trainers: Mapping[str, Trainer]) -> None:
         """Goes on, between two turns."""
@@ -116,6 +113,7 @@ class PolicyServer:
         options = config.options
         self.stopping = Stopping()
         self._device = choose_device(options)
+        self.commands = CommandChannel()
         self._ledger = Ledger()
         self.behaviors = BehaviorTable(options, self._ledger)
         if config.behaviors_table is not None:
@@ -141,7 +139,11 @@ class PolicyServer:
             after_turn=lambda: self._scheduler.after_turn(self._loop.trainers),
         )
         self._control = RunControl(
-            self._loop, view=self.view, save=self._refuse_to_save, request_stop=self.stopping.ask_anywhere
+            self._loop,
+            view=self.view,
+            save=self._refuse_to_save,
+            request_stop=self.stopping.ask_anywhere,
+            send=self.commands.send,
         )
         self._address = options.rollcast.address
 
@@ -158,8 +160,6 @@ class PolicyServer:
         with self.stopping.listening(), OperatorSignals(self._control).listening():
             await server.start()
             site = self._make_site(server) if self._config.has_site else None
-            self._control.attach(server)
-            self._scheduler.attach(server)
             try:
                 page = ""
                 if site is not None:
@@ -227,6 +227,7 @@ class PolicyServer:
             run=run,
             control=self._control,
             metrics=self.metrics,
+            commands=self.commands,
             duty=config.duty,
         )
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import structlog
-from rollcast.v1 import policy_pb2
 
 from learner.common.exits import UserError
 from learner.curriculum.lessons import Lessons
 from learner.evaluation.during_training import EvaluationManager
+from learner.link.commands import Assign, Send
 from learner.run.checkpointing import CheckpointKeeper
 from learner.run.lockstep.barrier import Lockstep
 from learner.run.setup import Configuration
@@ -30,18 +30,17 @@ class CurriculumController:
     Args:
         lessons: of the run.
         keeper: saves them.
+        send: hands the service a command: the assignment of a new lesson.
         lockstep: begins lessons with its rounds, and saves them with its checkpoints; None for runs that are not in it.
     """
 
-    def __init__(self, lessons: Lessons, keeper: CheckpointKeeper, lockstep: Lockstep | None = None) -> None:
+    def __init__(
+        self, lessons: Lessons, keeper: CheckpointKeeper, send: Send, lockstep: Lockstep | None = None
+    ) -> None:
         self._lessons = lessons
         self._keeper = keeper
         self._lockstep = lockstep
-        self._assign: Callable[[policy_pb2.Assignment], object] | None = None
-
-    def attach(self, assign: Callable[[policy_pb2.Assignment], object]) -> None:
-        """Names what brings actors an assignment; from any thread."""
-        self._assign = assign
+        self._send = send
 
     def after_turn(self, trainers: Mapping[str, Trainer]) -> None:
         """Begins what is to begin; in the trainer thread.
@@ -67,8 +66,8 @@ class CurriculumController:
             return
         self._keeper.save_lessons(trainers)
         assignment = self._lessons.assignment(reset=resets)
-        if self._assign is not None and assignment is not None:
-            self._assign(assignment)
+        if assignment is not None:
+            self._send(Assign(assignment))
 
 
 def make_lessons(options: RunOptions, seed: int) -> Lessons:

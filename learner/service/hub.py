@@ -14,6 +14,7 @@ from learner.ingest.grants import CreditAllocator
 from learner.ingest.session import ActorSession
 from learner.ingest.sessions import SessionTable
 from learner.ingest.wakeup import Wakeup
+from learner.link.commands import Assign, Command, EndEvaluation, SetHold, StartEvaluation
 from learner.link.evaluation import Order
 from learner.observe.metrics.behaviors import HoldClock
 from learner.publish.broadcast import ASSIGNMENT, Broadcast, Subscription
@@ -156,6 +157,18 @@ class Hub:
         self._credit.forget(session)
         self._orders.forget(session.session_id)
         self._left.set()
+
+    def carry_out(self, command: Command) -> None:
+        """Does what the run asks of actors."""
+        match command:
+            case SetHold(reason, active):
+                self.set_hold(reason, active=active)
+            case Assign(assignment, players):
+                self.assign(assignment, players)
+            case StartEvaluation(order):
+                self.order(order)
+            case EndEvaluation(session_id):
+                self.release(session_id)
 
     def set_hold(self, reason: HoldReason, *, active: bool) -> None:
         """Begins or ends a hold of the whole run."""

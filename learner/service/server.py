@@ -12,7 +12,6 @@ import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from rollcast.channels import server_options
-from rollcast.enums import HoldReason
 from rollcast.errors import Draining
 from rollcast.v1 import policy_pb2, trajectory_pb2
 
@@ -21,7 +20,7 @@ from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.intake import ChunkIntake
 from learner.ingest.ledger import Ledger
 from learner.ingest.sessions import SessionTable
-from learner.link.evaluation import Order
+from learner.link.commands import CommandChannel
 from learner.observe.metrics.learner import LearnerMetrics
 from learner.publish.broadcast import Broadcast
 from learner.publish.store import PolicyStore
@@ -57,6 +56,7 @@ class LearnerServer:
         run: what actors are told.
         control: what operators can do.
         metrics: where all is counted.
+        commands: what the run asks of actors; carried out from `start` on.
         duty: what all actors are asked for unless they are ordered something; None lets them learn.
 
     Attributes:
@@ -77,6 +77,7 @@ class LearnerServer:
         run: RunInfo,
         control: ControlHooks,
         metrics: LearnerMetrics,
+        commands: CommandChannel,
         duty: policy_pb2.BehaviorAssignment | None = None,
     ) -> None:
         self.port = 0
@@ -87,6 +88,7 @@ class LearnerServer:
         self._sessions = sessions
         self._loop = asyncio.get_running_loop()
         self._metrics = metrics
+        self._commands = commands
         self._broadcast = Broadcast(store, on_replaced=metrics.policies.sends["replaced"].inc)
         wakeups = (behaviors.to_service, store.wakeup)
         self._hub = Hub(behaviors, sessions, self._broadcast, wakeups, metrics.holds, duty=duty)
@@ -170,29 +172,9 @@ class LearnerServer:
         for wakeup in self._hub.wakeups:
             self._loop.add_reader(wakeup.fileno(), self._hub.wake)
         self._hub.wake()
+        self._commands.connect(lambda command: self._loop.call_soon_threadsafe(self._hub.carry_out, command))
         self._ticker = asyncio.create_task(self._tick())
         _log.info("listening", address=self._address, port=self.port, control_port=self.control_port)
-
-    def set_hold(self, reason: HoldReason, *, active: bool) -> None:
-        """Begins or ends a hold of the whole run; from any thread."""
-        self._loop.call_soon_threadsafe(lambda: self._hub.set_hold(reason, active=active))
-
-    def set_assignment(self, assignment: policy_pb2.Assignment, players: frozenset[str] | None = None) -> None:
-        """Replaces what actors are asked to do; its id is given here. From any thread.
-
-        Args:
-            assignment: what is asked for.
-            players: sessions that play the round of lock-step which it begins; None for all.
-        """
-        self._loop.call_soon_threadsafe(self._hub.assign, assignment, players)
-
-    def order(self, order: Order) -> None:
-        """Orders an evaluation of one actor; from any thread. An actor that has gone meanwhile plays nothing."""
-        self._loop.call_soon_threadsafe(self._hub.order, order)
-
-    def release(self, session_id: str) -> None:
-        """Ends the evaluation of one actor, and lets it go back to what everybody does; from any thread."""
-        self._loop.call_soon_threadsafe(self._hub.release, session_id)
 
     async def drain(
         self, *, final: bool, seconds: float, hurry: asyncio.Event | None = None, has_failed: bool = False

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 from rollcast.enums import HoldReason
@@ -27,6 +27,7 @@ from learner.curriculum.lessons import Lessons
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.ledger import Ledger
 from learner.ingest.sessions import SessionTable
+from learner.link.commands import Assign, Send, SetHold
 from learner.observe.view import LockstepView
 from learner.run.lockstep.rounds import Player, Round, assigned, check_full, check_room, quota_of, round_queue
 from learner.settings.service import LockstepSettings, ServiceSettings
@@ -43,15 +44,7 @@ SAY_SECONDS = 30.0
 """So often people are told what a run waits for; no clock decides anything else here."""
 MAX_NAMED = 10
 
-Assign = Callable[[policy_pb2.Assignment, frozenset[str]], object]
 Save = Callable[[Mapping[str, Trainer]], object]
-
-
-class Hold(Protocol):
-    """Begins or ends a hold of the whole run."""
-
-    def __call__(self, reason: HoldReason, *, active: bool) -> object:
-        """Does it; from any thread."""
 
 
 class Lockstep:
@@ -63,6 +56,7 @@ class Lockstep:
         sessions: the actors.
         ledger: the books.
         lessons: what the environments are set to.
+        send: hands the service a command: the assignment of a round, or a hold while actors are missing.
         on_spoiled: told why the run is not reproducible any more.
     """
 
@@ -74,6 +68,7 @@ class Lockstep:
         ledger: Ledger,
         lessons: Lessons,
         *,
+        send: Send,
         on_spoiled: Callable[[str], None] | None = None,
     ) -> None:
         self._settings = settings
@@ -82,8 +77,7 @@ class Lockstep:
         self._ledger = ledger
         self._lessons = lessons
         self._on_spoiled = on_spoiled
-        self._assign: Assign | None = None
-        self._hold: Hold | None = None
+        self._send = send
         self._is_holding = False
         self._round = 0  # completed
         self._checkpoint = 0
@@ -94,16 +88,6 @@ class Lockstep:
         self._resets = True  # a learner that starts knows nothing of the environments it finds
         self._env_errors: dict[tuple[str, int], int] = {}
         self._say_at = self._short_at = 0.0
-
-    def attach(self, assign: Assign, hold: Hold) -> None:
-        """Connects it with the service.
-
-        Args:
-            assign: brings players an assignment, and others the word that they wait.
-            hold: begins and ends a hold of all actors.
-        """
-        self._assign = assign
-        self._hold = hold
 
     @property
     def is_boundary(self) -> bool:
@@ -265,8 +249,7 @@ class Lockstep:
         self._resets = False
         self._playing = playing
         self._say_at = time.monotonic() + SAY_SECONDS
-        if self._assign is not None:
-            self._assign(assignment, playing.session_ids)
+        self._send(Assign(assignment, playing.session_ids))
 
     def _say_waiting(self, playing: Round, awaited: Sequence[Player]) -> None:
         """Says now and then who keeps a long round from ending."""
@@ -285,9 +268,9 @@ class Lockstep:
 
     def _set_hold(self, *, active: bool) -> None:
         """Shows whether everybody waits for actors that are missing."""
-        if self._hold is not None and active != self._is_holding:
+        if active != self._is_holding:
             self._is_holding = active
-            self._hold(HoldReason.LOCKSTEP, active=active)
+            self._send(SetHold(HoldReason.LOCKSTEP, active=active))
 
     def _players(self, trainers: Mapping[str, Trainer]) -> list[Player]:
         """Returns who could play now, by actor index: those who have declared what they have."""
@@ -328,6 +311,7 @@ def make_lockstep(
     *,
     ledger: Ledger,
     lessons: Lessons,
+    send: Send,
     run_status: RunStatus,
     record: RunRecord,
 ) -> Lockstep | None:
@@ -339,11 +323,14 @@ def make_lockstep(
         sessions: see `Lockstep`.
         ledger: see `Lockstep`.
         lessons: see `Lockstep`.
+        send: see `Lockstep`.
         run_status: shows how far it is.
         record: keeps why the run is not reproducible any more.
     """
     if service.lockstep is None:
         return None
-    lockstep = Lockstep(service.lockstep, behaviors, sessions, ledger, lessons, on_spoiled=record.note_spoiled)
+    lockstep = Lockstep(
+        service.lockstep, behaviors, sessions, ledger, lessons, send=send, on_spoiled=record.note_spoiled
+    )
     run_status.lockstep = lockstep.view
     return lockstep

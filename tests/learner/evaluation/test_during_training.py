@@ -20,6 +20,7 @@ from learner.curriculum.lessons import no_lessons
 from learner.evaluation.best import BestKeeper
 from learner.evaluation.during_training import Evaluator
 from learner.ingest.sessions import Opening, SessionTable
+from learner.link.commands import Command, EndEvaluation, StartEvaluation
 from learner.link.evaluation import EvaluationResult, Order, Played
 from learner.observe.metrics.learner import LearnerMetrics
 from learner.publish.publisher import PolicyPublisher
@@ -35,21 +36,21 @@ from tests.learner.trainers.sac.started import feed, make
 from tests.learner.trainers.synthetic import SyntheticActor
 
 
-class Desk:
+class FakeService:
     """Numbers orders as the service does, and keeps them."""
 
     def __init__(self) -> None:
         self.orders: list[Order] = []
         self.released: list[str] = []
 
-    def order(self, order: Order) -> None:
-        """Sends it."""
-        self.orders.append(order)
-        order.assignment_id = len(self.orders)
-
-    def release(self, session_id: str) -> None:
-        """Lets it go."""
-        self.released.append(session_id)
+    def send(self, command: Command) -> None:
+        """Takes a command as the service does."""
+        match command:
+            case StartEvaluation(order):
+                self.orders.append(order)
+                order.assignment_id = len(self.orders)
+            case EndEvaluation(session_id):
+                self.released.append(session_id)
 
 
 class Stage:
@@ -64,7 +65,7 @@ class Stage:
             session.is_connected = True
         self.trainer: PPOTrainer = start.trainer()
         self.store = PolicyStore()
-        self.dispatcher = Desk()
+        self.service = FakeService()
         self.results: list[EvaluationResult] = []
         self.saved: list[int] = []
         best = BestKeeper(
@@ -82,11 +83,11 @@ class Stage:
             start.parts.sessions,
             self.store,
             best,
+            self.service.send,
             metrics=start.metrics,
             on_result=self.results.append,
             clock=lambda: self.now,
         )
-        self.evaluator.attach(self.dispatcher)
         self.turn()
 
     @staticmethod
@@ -121,16 +122,16 @@ def test_it_begins_when_a_multiple_of_the_interval_is_passed(tmp_path: Path) -> 
     """Not before; one actor plays, the other trains on; the result is of the version and step of the beginning."""
     with staged(tmp_path) as stage:
         stage.turn(1)
-        assert (stage.trainer.get_step < 450, stage.dispatcher.orders) == (True, [])
+        assert (stage.trainer.get_step < 450, stage.service.orders) == (True, [])
         stage.turn(1)
-        (order,) = stage.dispatcher.orders
+        (order,) = stage.service.orders
         assert (order.session_id, order.episodes) == (stage.sessions[0].session_id, 4)
         assert order.versions == {NAME: (1, 2)}
         step = stage.trainer.get_step
         stage.turn(1)
         stage.play(order, 7.0)
         stage.turn()
-        assert stage.dispatcher.released == [order.session_id]
+        assert stage.service.released == [order.session_id]
         (result,) = stage.results
         assert (result.step, result.version, result.episodes, result.returns.mean) == (step, 2, 4, 7.0)
         assert result.is_complete
@@ -143,7 +144,7 @@ def test_several_actors_share_it(tmp_path: Path) -> None:
     """Equal shares; it is over when both have played theirs."""
     with staged(tmp_path, actors=2) as stage:
         stage.turn(2)
-        first, second = stage.dispatcher.orders
+        first, second = stage.service.orders
         assert (first.episodes, second.episodes) == (2, 2)
         stage.play(first, 1.0, 4)  # more than its share: fast
         stage.turn()
@@ -157,16 +158,16 @@ def test_the_share_of_a_lost_actor_is_played_by_another(tmp_path: Path) -> None:
     """The evaluation is complete all the same, and nobody who has gone is let go."""
     with staged(tmp_path) as stage:
         stage.turn(2)
-        (order,) = stage.dispatcher.orders
+        (order,) = stage.service.orders
         stage.play(order, 1.0, 1)
         stage.start.parts.sessions.close(stage.sessions[0], ())
         stage.turn()
-        again = stage.dispatcher.orders[1]
+        again = stage.service.orders[1]
         assert (again.session_id, again.episodes) == (stage.sessions[1].session_id, 3)
         stage.play(again, 5.0)
         stage.turn()
         assert [result.episodes for result in stage.results] == [4]
-        assert stage.dispatcher.released == [again.session_id]
+        assert stage.service.released == [again.session_id]
 
 
 def test_without_an_actor_it_stays_due(tmp_path: Path) -> None:
@@ -175,27 +176,27 @@ def test_without_an_actor_it_stays_due(tmp_path: Path) -> None:
         for session in stage.sessions:
             session.is_connected = False
         stage.turn(2)
-        assert not stage.dispatcher.orders
+        assert not stage.service.orders
         stage.sessions[1].is_connected = True
         stage.turn()
-        assert [order.session_id for order in stage.dispatcher.orders] == [stage.sessions[1].session_id]
+        assert [order.session_id for order in stage.service.orders] == [stage.sessions[1].session_id]
 
 
 def test_the_end_of_training_cuts_it_short(tmp_path: Path) -> None:
     """What was played is reported as incomplete, becomes no best checkpoint, and the actor is let go."""
     with staged(tmp_path) as stage:
         stage.turn(2)
-        (order,) = stage.dispatcher.orders
+        (order,) = stage.service.orders
         stage.play(order, 9.0, 1)
         stage.evaluator.after_turn({})
-        assert (stage.results, stage.saved, stage.dispatcher.released) == ([], [], [order.session_id])
+        assert (stage.results, stage.saved, stage.service.released) == ([], [], [order.session_id])
 
 
 def test_actors_that_never_answer_are_let_go(tmp_path: Path) -> None:
     """After ten minutes without an episode it is given up, in words; what was played is reported as incomplete."""
     with staged(tmp_path) as stage:
         stage.turn(2)
-        (order,) = stage.dispatcher.orders
+        (order,) = stage.service.orders
         stage.now = 500.0
         stage.play(order, 2.0, 1)
         stage.now = 1000.0
@@ -205,7 +206,7 @@ def test_actors_that_never_answer_are_let_go(tmp_path: Path) -> None:
         with capture_logs() as logs:
             stage.turn()
         assert [(result.episodes, result.is_complete) for result in stage.results] == [(1, False)]
-        assert (stage.saved, stage.dispatcher.released) == ([], [order.session_id])
+        assert (stage.saved, stage.service.released) == ([], [order.session_id])
         (told,) = [line for line in logs if line["event"] == "evaluation_given_up"]
         assert (told["log_level"], told["seconds"], told["episodes"]) == ("warning", 1100, "1/4")
         assert "rollcast.evaluation.max_silent_seconds" in told["action"]
@@ -217,13 +218,13 @@ def test_the_silence_is_a_setting_and_training_has_most_of_the_time(tmp_path: Pa
         stage.turn(2)
         stage.now = 20.0
         stage.turn()
-        assert stage.dispatcher.released == [stage.sessions[0].session_id]
+        assert stage.service.released == [stage.sessions[0].session_id]
         stage.now = 199.0
         stage.turn(2)
-        assert len(stage.dispatcher.orders) == 1
+        assert len(stage.service.orders) == 1
         stage.now = 200.0
         stage.turn()
-        assert len(stage.dispatcher.orders) == 2
+        assert len(stage.service.orders) == 2
 
 
 def test_one_that_takes_long_is_told_of(tmp_path: Path) -> None:
@@ -235,7 +236,7 @@ def test_one_that_takes_long_is_told_of(tmp_path: Path) -> None:
                 stage.turn()
             assert not stage.evaluator.obstacle
             stage.sessions[1].is_connected = False
-            stage.play(stage.dispatcher.orders[0], 1.0, 3)
+            stage.play(stage.service.orders[0], 1.0, 3)
             stage.now = 240.0
             stage.turn()
         told = [line for line in logs if line["event"] == "evaluation_goes_on"]
@@ -246,7 +247,7 @@ def test_one_that_takes_long_is_told_of(tmp_path: Path) -> None:
         ]
         assert (told[-1]["episodes"], told[-1]["silent_seconds"], told[-1]["training_actors"]) == ("3/4", 120, 0)
         assert stage.evaluator.obstacle.startswith("nobody trains while every actor plays an evaluation (3/4 episodes")
-        stage.play(stage.dispatcher.orders[0], 1.0, 1)
+        stage.play(stage.service.orders[0], 1.0, 1)
         stage.turn()
         assert not stage.evaluator.obstacle
 
@@ -255,7 +256,7 @@ def test_the_measured_version_stays_available_until_the_end(tmp_path: Path) -> N
     """However many versions are published meanwhile."""
     with staged(tmp_path) as stage:
         stage.turn(2)
-        (order,) = stage.dispatcher.orders
+        (order,) = stage.service.orders
         for version in range(3, 13):
             stage.store.publish(make_policy(version))
         assert stage.store.get(NAME, 1, 2).description.version == 2
@@ -307,14 +308,14 @@ def test_the_kept_policy_is_the_measured_one(tmp_path: Path, monkeypatch: pytest
             on_not_saved=Stage.fail,
         )
         settings = EvaluationSettings(interval_steps=40, episodes=1)
-        evaluator = Evaluator(settings, sessions, store, best, metrics=LearnerMetrics(), on_result=lambda _: None)
-        dispatcher, actor = Desk(), SyntheticActor(bench)
-        evaluator.attach(dispatcher)
+        service, actor = FakeService(), SyntheticActor(bench)
+        metrics = LearnerMetrics()
+        evaluator = Evaluator(settings, sessions, store, best, service.send, metrics=metrics, on_result=lambda _: None)
         evaluator.after_turn({name: trainer})
         feed(bench, actor, trainer, 3)
         assert trainer.version == 30 > bench.published.progress[-1].version
         evaluator.after_turn({name: trainer})
-        (order,) = dispatcher.orders
+        (order,) = service.orders
         measured = bench.published.state
         feed(bench, actor, trainer)
         evaluator.add(name, 0, order.assignment_id, Played(1.0, 10))

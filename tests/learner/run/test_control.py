@@ -11,9 +11,11 @@ from threading import Semaphore
 from types import TracebackType
 
 import pytest
+from rollcast.enums import HoldReason
 from rollcast.errors import CheckpointFailed, NothingToSave
 
 from learner.checkpoints.documents import CheckpointFailed as SavingFailed
+from learner.link.commands import Command, SetHold
 from learner.observe.view import RunState, RunView
 from learner.run.control import RunControl
 from learner.trainers.loop import TrainerLoop
@@ -31,6 +33,7 @@ class Desk:
 
     def __init__(self, start: Start) -> None:
         self.stops: list[tuple[str, bool]] = []
+        self.commands: list[Command] = []
         self.error: Exception | None = None
         self.failures: list[BaseException] = []
         self.saver: threading.Thread | None = None
@@ -41,6 +44,7 @@ class Desk:
             view=lambda: RunView("run", RunState.TRAINING, 1, 0.0, ""),
             save=self._save,
             request_stop=lambda reason, final: self.stops.append((reason, final)),
+            send=self.commands.append,
         )
         self.thread = threading.Thread(target=self.loop.run)
 
@@ -83,9 +87,11 @@ def test_pause_and_resume_are_answered_when_done(tmp_path: Path) -> None:
         for _ in range(2):
             made.control.pause()
             assert made.loop.is_paused
+            assert made.commands[-1] == SetHold(HoldReason.PAUSED, active=True)
         for _ in range(2):
             made.control.resume()
             assert not made.loop.is_paused
+            assert made.commands[-1] == SetHold(HoldReason.PAUSED, active=False)
         assert made.control.status().run_id == "run"
 
 

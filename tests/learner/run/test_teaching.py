@@ -7,6 +7,7 @@ from pathlib import Path
 from rollcast.v1 import policy_pb2
 from structlog.testing import capture_logs
 
+from learner.link.commands import Assign, Command
 from learner.run.turns import CurriculumController, make_lessons
 from learner.settings.options import RunOptions
 from tests.learner.curriculum.curricula import curriculum
@@ -26,13 +27,13 @@ def test_a_lesson_is_saved_before_actors_hear_of_it(tmp_path: Path) -> None:
     with opened(tmp_path) as folder:
         lessons = make_lessons(run_of(behaviors={NAME: {}}), 0)
         start = Start(folder, 1, lessons=lessons)
-        curriculum = CurriculumController(lessons, start.keeper)
 
-        def assign(assignment: policy_pb2.Assignment) -> None:
+        def send(command: Command) -> None:
             assert folder.run_state.exists()
-            told.append(assignment)
+            assert isinstance(command, Assign)
+            told.append(command.assignment)
 
-        curriculum.attach(assign)
+        curriculum = CurriculumController(lessons, start.keeper, send)
         curriculum.after_turn({})
         assert not folder.run_state.exists()
         lessons.add_episode(NAME, 9.0, 1)

@@ -30,6 +30,7 @@ from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.ledger import Ledger
 from learner.ingest.queue import Pace
 from learner.ingest.sessions import SessionTable, restore
+from learner.link.commands import CommandChannel
 from learner.observe.metrics.learner import LearnerMetrics
 from learner.observe.view import RunState, RunView
 from learner.publish.store import PolicyStore
@@ -115,6 +116,7 @@ class Learner:
             self.store.publish(make_policy(0, generation=generation))
         self.hooks = hooks or Hooks()
         self.metrics = LearnerMetrics()
+        self.commands = CommandChannel()
         self.server = LearnerServer(
             address=address,
             control_address="127.0.0.1:0",
@@ -128,6 +130,7 @@ class Learner:
             ),
             control=self.hooks,
             metrics=self.metrics,
+            commands=self.commands,
             duty=duty,
         )
 

@@ -8,6 +8,7 @@ from rollcast.enums import HoldReason
 from rollcast.trajectories import encode_chunk
 from rollcast.v1 import control_pb2, control_pb2_grpc
 
+from learner.link.commands import SetHold
 from tests.learner.service.harness import Actor, Learner, async_test, eventually, failure, read_policy, running
 from tests.learner.service.samples import make_chunk, make_options, make_policy, make_spec
 
@@ -165,9 +166,9 @@ async def test_policies_count_as_they_are_sent() -> None:
 async def test_holds_of_the_run_count_their_time() -> None:
     """A pause and the farewell show while they hold."""
     async with running() as learner:
-        learner.server.set_hold(HoldReason.PAUSED, active=True)
+        learner.commands.send(SetHold(HoldReason.PAUSED, active=True))
         await eventually(lambda: learner.metric(f"{PREFIX}held", reason="paused") == 1)
-        learner.server.set_hold(HoldReason.PAUSED, active=False)
+        learner.commands.send(SetHold(HoldReason.PAUSED, active=False))
         await eventually(lambda: learner.metric(f"{PREFIX}held", reason="paused") == 0)
         assert learner.metric(f"{PREFIX}held_seconds_total", reason="paused") > 0
         await learner.server.drain(final=True, seconds=0.1)

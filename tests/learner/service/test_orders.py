@@ -8,6 +8,7 @@ from typing import Any
 from rollcast.enums import AssignmentRole, Purpose
 from rollcast.v1 import policy_pb2, session_pb2
 
+from learner.link.commands import Assign, EndEvaluation, StartEvaluation
 from learner.link.evaluation import Order
 from tests.learner.service.harness import Actor, Learner, async_test, eventually, running
 
@@ -28,13 +29,13 @@ def gravity(learner: Learner, value: float) -> None:
     """Changes a parameter of everybody's environments, and wants them reset."""
     assignment = policy_pb2.Assignment(reset=policy_pb2.RESET_MODE_NOW)
     assignment.environment_parameters["gravity"].constant = value
-    learner.server.set_assignment(assignment)
+    learner.commands.send(Assign(assignment))
 
 
 async def order(learner: Learner, actor: Actor) -> Order:
     """Orders three episodes of version 0."""
     ordered = Order(actor.session_id, 3, {"CartPole": (1, 0)}, is_deterministic=True)
-    learner.server.order(ordered)
+    learner.commands.send(StartEvaluation(ordered))
     await eventually(lambda: ordered.assignment_id > 0)
     return ordered
 
@@ -56,7 +57,7 @@ async def test_one_actor_is_ordered_an_evaluation_and_the_others_hear_nothing() 
         entry = told.behaviors[0]
         assert (entry.role, entry.purpose, entry.deterministic) == (LEARN, Purpose.EVALUATE, True)
         assert (entry.generation, entry.version) == (1, 0)
-        learner.server.release(actor.session_id)
+        learner.commands.send(EndEvaluation(actor.session_id))
         after = await next_assignment(call)
         assert (after.id > told.id, after.episodes, after.behaviors[0].purpose) == (True, 0, 0)
         gravity(learner, 1.5)
@@ -79,7 +80,7 @@ async def test_what_changes_for_everybody_waits_until_an_evaluation_is_over() ->
         again = actor.subscribe()
         told = await next_assignment(again)
         assert (told.id, len(told.environment_parameters)) == (ordered.assignment_id, 0)
-        learner.server.release(actor.session_id)
+        learner.commands.send(EndEvaluation(actor.session_id))
         after = await next_assignment(again)
         assert after.id > told.id
         assert after.environment_parameters["gravity"].constant == 2.5
@@ -115,7 +116,7 @@ async def test_where_nothing_is_trained_all_are_told_so_as_they_declare() -> Non
         assert [(entry.team, entry.role) for entry in told.behaviors] == [(0, IDLE), (1, IDLE)]
         await order(learner, actor)
         assert {entry.purpose for entry in (await next_assignment(call)).behaviors} == {Purpose.EVALUATE}
-        learner.server.release(actor.session_id)
+        learner.commands.send(EndEvaluation(actor.session_id))
         assert {entry.role for entry in (await next_assignment(call)).behaviors} == {IDLE}
 
 
@@ -135,7 +136,7 @@ async def test_credit_of_an_actor_that_evaluates_is_for_the_others() -> None:
         await next_assignment(call)
         await eventually(lambda: theirs.step_share.reserved >= 900)
         assert theirs.granted_steps > before
-        learner.server.release(actor.session_id)
+        learner.commands.send(EndEvaluation(actor.session_id))
         await next_assignment(call)
         assert learner.server.incidents == 0
 
@@ -145,7 +146,7 @@ async def test_an_order_for_an_actor_that_has_gone_is_no_fault() -> None:
     """Nothing is sent, and the order keeps the number 0."""
     async with running() as learner:
         ordered = Order("nobody", 1, {}, is_deterministic=False)
-        learner.server.order(ordered)
-        learner.server.release("nobody")
+        learner.commands.send(StartEvaluation(ordered))
+        learner.commands.send(EndEvaluation("nobody"))
         await asyncio.sleep(0)
         assert ordered.assignment_id == 0

@@ -8,6 +8,7 @@ import grpc
 from rollcast.policies import PolicyAssembler
 from rollcast.v1 import policy_pb2, session_pb2
 
+from learner.link.commands import Assign
 from tests.learner.service.harness import Actor, async_test, eventually, failure, read_policy, running
 from tests.learner.service.samples import make_options, make_policy, make_spec
 
@@ -198,7 +199,7 @@ async def test_assignments_come_first_and_are_sent_again_when_they_change() -> N
         roles = [(entry.behavior, entry.team, entry.role) for entry in first.behaviors]
         assert roles == [("CartPole", team, policy_pb2.ASSIGNMENT_ROLE_LEARN) for team in (0, 1)]
         assignment.environment_parameters["gravity"].constant = 1.5
-        learner.server.set_assignment(assignment)
+        learner.commands.send(Assign(assignment))
         second = (await call.read()).assignment
         assert (second.id, second.environment_parameters["gravity"].constant) == (2, 1.5)
 
@@ -212,7 +213,7 @@ async def test_openings_carry_the_present_assignment() -> None:
         told = (await actor.open()).assignment
         assert (told.id, told.settings_revision, list(told.parameter_order)) == (1, 3, ["gravity"])
         assignment.reset = policy_pb2.RESET_MODE_NOW
-        learner.server.set_assignment(assignment)
+        learner.commands.send(Assign(assignment))
         resume = session_pb2.ResumeSession(session_id=actor.session_id, epoch=actor.epoch, generation=1)
         again = await actor.open(resume=resume)
         assert (again.resumed, again.assignment.id) == (True, 2)

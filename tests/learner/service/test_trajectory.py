@@ -15,6 +15,7 @@ from rollcast.v1 import session_pb2, trajectory_pb2
 from structlog.testing import capture_logs
 
 from learner.ingest.credit import step_allowance
+from learner.link.commands import SetHold
 from learner.service.trajectory import chunk_bytes
 from tests.learner.service.harness import Actor, Learner, async_test, eventually, failure, running
 from tests.learner.service.samples import NAME, make_chunk, make_options, make_policy, make_spec
@@ -103,12 +104,12 @@ async def test_a_pause_holds_every_behavior() -> None:
     """A hold of the run reaches open uploads, and is in the first message of later ones."""
     async with running() as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
-        learner.server.set_hold(HoldReason.PAUSED, active=True)
+        learner.commands.send(SetHold(HoldReason.PAUSED, active=True))
         assert (await upload.until("hold")).reason == trajectory_pb2.HOLD_REASON_PAUSED
         again = await actor.upload()
         opened = await again.until("opened")
         assert [hold.reason for hold in opened.holds] == [trajectory_pb2.HOLD_REASON_PAUSED]
-        learner.server.set_hold(HoldReason.PAUSED, active=False)
+        learner.commands.send(SetHold(HoldReason.PAUSED, active=False))
         assert not (await again.until("hold")).active
 
 

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from learner.common.exits import ExitCode, UserError
 from learner.curriculum.lessons import no_lessons
 from learner.ingest.session import ActorSession
+from learner.link.commands import Assign, Command, SetHold
 from learner.observe.stats import StatsReporter
 from learner.run.lockstep.barrier import Lockstep
 from learner.settings.options import RunOptions
@@ -45,13 +46,23 @@ class Rig:
         assert settings is not None
         parts = self.parts
         self.lockstep = Lockstep(
-            settings, parts.behaviors, parts.sessions, parts.ledger, no_lessons(), on_spoiled=self.spoiled.append
+            settings,
+            parts.behaviors,
+            parts.sessions,
+            parts.ledger,
+            no_lessons(),
+            send=self._note,
+            on_spoiled=self.spoiled.append,
         )
-        self.lockstep.attach(lambda assignment, players: self.told.append((assignment, players)), self._hold)
 
-    def _hold(self, reason: HoldReason, *, active: bool) -> None:
-        assert reason is HoldReason.LOCKSTEP
-        self.holds.append(active)
+    def _note(self, command: Command) -> None:
+        if isinstance(command, SetHold):
+            assert command.reason is HoldReason.LOCKSTEP
+            self.holds.append(command.active)
+        else:
+            assert isinstance(command, Assign)
+            assert command.players is not None
+            self.told.append((command.assignment, command.players))
 
     def join(self, name: str, agents: int = 1) -> ActorSession:
         """Lets an actor come and declare; the first one brings the trainer."""

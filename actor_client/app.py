@@ -3,19 +3,17 @@
 import dataclasses
 import sys
 import time
-import warnings
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import Final
 
 import structlog
 
-from actor_client import logs
 from actor_client.connection.link import LearnerLink
 from actor_client.connection.session import RunInfo
 from actor_client.demos.batch import recorded
 from actor_client.demos.policies import LocalPolicy, load_policy
-from actor_client.endings import closing, ended
+from actor_client.endings import closing, run_command
 from actor_client.envs.base import EnvBatch
 from actor_client.envs.factory import DEFAULT_BEHAVIOR, behavior_of, make_env_batch
 from actor_client.envs.seeds import environment_seeds
@@ -35,9 +33,6 @@ def run_gym(settings: GymSettings) -> ExitCode:
     Returns:
         The exit code. What ended the actor has been said on standard error.
     """
-    logs.configure(settings.log_format, settings.log_level)
-    # numpy's remarks on values that float32 cannot hold: the learner refuses such rows, and the log says so.
-    warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"actor_client\.")
 
     def act() -> None:
         heartbeat = Heartbeat(settings.heartbeat_file)
@@ -51,7 +46,7 @@ def run_gym(settings: GymSettings) -> ExitCode:
         with stop_signals(link.request_stop):
             _act(settings, link, heartbeat)
 
-    return ended(act, settings.log_format)
+    return run_command(act, settings)
 
 
 def _act(settings: GymSettings, link: LearnerLink, heartbeat: Heartbeat) -> None:
@@ -165,8 +160,6 @@ def run_local(settings: GymSettings) -> ExitCode:
     Returns:
         The exit code. What ended the actor has been said on standard error.
     """
-    logs.configure(settings.log_format, settings.log_level)
-    warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"actor_client\.")
 
     def act() -> None:
         stops: list[str] = []
@@ -191,7 +184,7 @@ def run_local(settings: GymSettings) -> ExitCode:
                 batch.close()
         structlog.get_logger().info("stopped", reason=stops[0] if stops else "its time is over")
 
-    return ended(act, settings.log_format)
+    return run_command(act, settings)
 
 
 def _step_locally(settings: GymSettings, batch: EnvBatch, policy: LocalPolicy, stops: list[str]) -> None:

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from actor_client.command_line import unknown_words
+from actor_client.command_line import StrictParser
 from actor_client.exits import ActorError, ExitCode
 from actor_client.platform import plain_interrupts
 from actor_client.unity import cli as unity_cli
@@ -23,18 +23,11 @@ environments, plays whole episodes without training, and goes back."""
 _VARIABLES = "Each option can also be given as a variable, as in ROLLCAST_ACTOR_NUM_ENVS=8 for --num-envs 8."
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(StrictParser):
     """A parser that reports a wrong command line with this project's exit code."""
 
     def error(self, message: str) -> NoReturn:
         raise ActorError(ExitCode.USAGE, f"{message}; see {self.prog} --help")
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Refuses what it does not know itself: otherwise the parser of all commands would, with its own help."""
-        parsed, words = super().parse_known_args(args, namespace)
-        if words:
-            self.error(unknown_words(self, words))
-        return parsed, words
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -18,7 +18,6 @@ OTHER: Final = "other"
 """Where a word goes that these lists do not have."""
 WAIT_REASONS: Final = ("credit", "hold", "policy", "connection")
 EPISODE_ENDS: Final = ("terminated", "truncated", "env_error")
-SWAP_OUTCOMES: Final = ("ok", "bad_digest", "load_failed", "superseded")
 DROP_REASONS: Final = ("generation", "session_lost", "too_large", OTHER)
 RECONNECT_REASONS: Final = (
     *("unavailable", "deadline_exceeded", "internal", "draining", "session_expired", "session_fenced"),
@@ -118,8 +117,6 @@ class AgentCounts:
         faulty_agents: Agents whose observations or rewards held numbers that were not finite.
         resets: How often a simulator was told to begin again.
     """
-
-    __slots__ = ("batch_agents", "faulty_agents", "resets")
 
     def __init__(self) -> None:
         self.batch_agents = Tally(BATCH_AGENTS)

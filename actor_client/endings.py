@@ -1,33 +1,39 @@
 """How every command of an actor ends: the session is closed with a reason, the books are said, the exit code is given."""
 
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import structlog
 from rollcast.v1 import session_pb2
 
+from actor_client import logs
 from actor_client.connection.link import LearnerLink
 from actor_client.envs.errors import one_line
 from actor_client.exits import ActorError, ExitCode
 from actor_client.logs import LogFormat
+from actor_client.settings.commands import CommonSettings
 
 
-def ended(act: Callable[[], None], log_format: LogFormat) -> ExitCode:
-    """Acts, says in one line what ended it, and returns the exit code.
+def run_command(act: Callable[[], None], settings: CommonSettings) -> ExitCode:
+    """Configures the log, acts, logs in one line what ended it, and returns the exit code.
 
     Args:
         act: Raises `ActorError` for what a user can mend; what else it raises is logged with its traceback.
-        log_format: Of the logs; JSON is kept to the last line.
+        settings: Of the command. Where they ask for a log in JSON, the last line is JSON, too.
     """
+    logs.configure(settings.log_format, settings.log_level)
+    # numpy's remarks on values that float32 cannot hold: the learner refuses such rows, and the log says so.
+    warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"actor_client\.")
     log = structlog.get_logger()
     try:
         act()
     except ActorError as error:
-        return _said(error, log_format)
+        return _said(error, settings.log_format)
     except (KeyboardInterrupt, SystemExit) as error:  # not of a signal, which has a handler: of the user's code
         message = f"the environment ended the program ({one_line(error)}); have it raise another error"
-        return _said(ActorError(ExitCode.ENVIRONMENT_FAILED, message), log_format)
+        return _said(ActorError(ExitCode.ENVIRONMENT_FAILED, message), settings.log_format)
     except Exception:
         log.exception("actor_failed", exit_code=ExitCode.INTERNAL.value)
         return ExitCode.INTERNAL

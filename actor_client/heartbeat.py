@@ -34,8 +34,6 @@ class Heartbeat:
         ActorError: The file cannot be written (USAGE).
     """
 
-    __slots__ = ("_beaten", "_clock", "_due", "_path")
-
     def __init__(self, path: Path | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path
         self._clock = clock

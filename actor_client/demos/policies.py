@@ -44,11 +44,9 @@ class LocalPolicy(Protocol):
         Raises:
             ActorError: it cannot.
         """
-        ...
 
     def ended(self, agents: Sequence[int]) -> None:
         """These agents begin a new episode."""
-        ...
 
 
 _CONTINUOUS: Final = "deterministic_continuous_actions"

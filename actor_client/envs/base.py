@@ -51,12 +51,10 @@ class EnvBatch(Protocol):
     @property
     def spec(self) -> BehaviorSpec:
         """What the environments show and take."""
-        ...
 
     @property
     def num_envs(self) -> int:
         """E."""
-        ...
 
     @property
     def action_masks(self) -> MaskArray | None:
@@ -64,7 +62,6 @@ class EnvBatch(Protocol):
 
         None = the environments have no masks; this does not change after the first `reset`.
         """
-        ...
 
     def reset(self, seeds: Sequence[int]) -> Observations:
         """Begins a new episode everywhere and returns the first observations, [E, *shape] each.
@@ -72,7 +69,6 @@ class EnvBatch(Protocol):
         Args:
             seeds: One seed an environment, E entries.
         """
-        ...
 
     def step(self, continuous: FloatArray | None, discrete: IntArray | None) -> StepResult:
         """Takes one action in each environment.
@@ -81,8 +77,6 @@ class EnvBatch(Protocol):
             continuous: Environment actions, float32 [E, n]; None without continuous axes.
             discrete: Choices counted from 0 in each branch, int32 [E, b]; None without branches.
         """
-        ...
 
     def close(self) -> None:
         """Frees what the environments hold. Never raises; a second call does nothing."""
-        ...

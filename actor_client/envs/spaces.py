@@ -33,8 +33,6 @@ class ActionPlan:
         high: Continuous actions are not more.
     """
 
-    __slots__ = ("_dtype", "_high", "_low", "_shape", "_start", "spec")
-
     def __init__(
         self,
         spec: ActionSpec,
@@ -253,8 +251,6 @@ class ObservationPlan:
     Raises:
         UnsupportedSpace: See the class.
     """
-
-    __slots__ = ("leaves", "specs")
 
     def __init__(self, space: Any) -> None:
         leaves: list[Leaf] = []

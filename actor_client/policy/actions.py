@@ -99,21 +99,17 @@ class ActingPolicy(Protocol):
     @property
     def generation(self) -> int:
         """The start of the learner that made it."""
-        ...
 
     @property
     def version(self) -> int:
         """Grows by one with each completed update of one generation."""
-        ...
 
     @property
     def memory(self) -> MemoryForm:
         """What it remembers of an agent."""
-        ...
 
     def greedy(self) -> "ActingPolicy":
         """Returns the same policy acting with the mode of its distribution; always the same object."""
-        ...
 
     def act(
         self,
@@ -133,7 +129,6 @@ class ActingPolicy(Protocol):
         Raises:
             PolicyUnusable: It fails on what is seen, or answers with what is not finite.
         """
-        ...
 
 
 LARGEST_OBSERVATION: Final = 1e15

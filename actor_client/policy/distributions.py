@@ -92,8 +92,6 @@ class Categorical:
             normalizing them here: 6 of 9 microseconds at 16 agents.
     """
 
-    __slots__ = ("_bounds", "_normalized", "_rows", "branches")
-
     def __init__(self, branches: tuple[int, ...], *, normalized: bool) -> None:
         self.branches = branches
         self._bounds = tuple(itertools.pairwise(itertools.accumulate(branches, initial=0)))
@@ -146,8 +144,6 @@ class PreparedTransform:
     Args:
         transform: From the policy's header.
     """
-
-    __slots__ = ("_bounded", "_half", "_high", "_low", "_mapped", "_middle", "_squash")
 
     def __init__(self, transform: ActionTransform) -> None:
         low = np.asarray(transform.low, np.float64)

@@ -76,20 +76,6 @@ class Graph:
         BadGraph: See the class.
     """
 
-    __slots__ = (
-        "_agents",
-        "_binding",
-        "_bound",
-        "_buffers",
-        "_input_types",
-        "_inputs",
-        "_outputs",
-        "_rows",
-        "_session",
-        "inputs",
-        "outputs",
-    )
-
     def __init__(self, model: bytes, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
         try:
             self._session = open_session(model)

@@ -35,8 +35,6 @@ class Noise:
         agents: B.
     """
 
-    __slots__ = ("_gumbel", "_normal", "agents")
-
     def __init__(
         self, run_seed: int, actor_index: int, *, agents: int, continuous_size: int = 0, logits_size: int = 0
     ) -> None:
@@ -67,8 +65,6 @@ class _Blocks:
 
     A block is a list of rows, one an agent, so that the number of agents may change within one.
     """
-
-    __slots__ = ("_agents", "_at", "_block", "_draw", "_most_parts", "_next", "_parts", "_size")
 
     def __init__(self, agents: int, size: int, draw: Callable[[tuple[int, int]], FloatArray]) -> None:
         self._agents = agents
@@ -131,8 +127,6 @@ class RoundNoise(Noise):
         logits_size: Sum of the sizes of all discrete branches.
     """
 
-    __slots__ = ("_continuous_size", "_logits_size", "_names", "_rounds", "_version")
-
     def __init__(
         self, run_seed: int, actor_index: int, *, agents: int, continuous_size: int = 0, logits_size: int = 0
     ) -> None:
@@ -172,8 +166,6 @@ def _gumbel(generator: np.random.Generator, steps: int, size: int) -> FloatArray
 
 class _Draws:
     """Blocks of steps, each drawn environment by environment."""
-
-    __slots__ = ("_block", "_draw", "_generators", "_next", "_size", "_steps")
 
     def __init__(self, generators: list[np.random.Generator], size: int, draw: _Draw) -> None:
         self._generators = generators

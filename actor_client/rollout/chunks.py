@@ -52,32 +52,26 @@ class SegmentTable(Protocol):
     @property
     def lengths(self) -> Index:
         """Rows of each, int64 [S], at least 1."""
-        ...
 
     @property
     def bundles(self) -> Sequence[int] | None:
         """Sizes of consecutive runs of segments that should share a chunk, adding up to S; None = all are free."""
-        ...
 
     @property
     def finals(self) -> list[NDArray[Any]]:
         """What was observed after the last row of each, [S, *shape], one array an observation."""
-        ...
 
     @property
     def final_masks(self) -> NDArray[np.uint8] | None:
         """Allowed choices then, uint8 [S, sum of branches]; None = all."""
-        ...
 
     def __len__(self) -> int: ...
 
     def part(self, rows: slice) -> Self:
         """Returns some of the segments."""
-        ...
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """Returns the SEGMENT columns as trajectory.proto has them."""
-        ...
 
 
 Table = TypeVar("Table", bound=SegmentTable)
@@ -89,7 +83,6 @@ class RowSource(Protocol[Table_contra]):
 
     def rows(self, segments: Table_contra) -> Rows:
         """Returns the rows of the segments, at least one."""
-        ...
 
 
 class EpisodeTable(Protocol):
@@ -98,22 +91,18 @@ class EpisodeTable(Protocol):
     @property
     def info_names(self) -> list[str]:
         """Names of `info/` columns."""
-        ...
 
     @property
     def column_bytes(self) -> int:
         """Of all other EPISODE columns, one row."""
-        ...
 
     def __len__(self) -> int: ...
 
     def part(self, rows: slice) -> Self:
         """Returns some of the records."""
-        ...
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """Returns the EPISODE columns as trajectory.proto has them."""
-        ...
 
 
 COLUMN_OVERHEAD_BYTES: Final = 160
@@ -145,18 +134,6 @@ class ChunkBuilder:
         segment_bytes: Bytes of a segment beside its rows.
         max_segment_rows: A longer segment would not fit a chunk; at least 1.
     """
-
-    __slots__ = (
-        "_agents",
-        "_behavior_index",
-        "_budget_bytes",
-        "_limits",
-        "_observations",
-        "_row_bytes",
-        "_team",
-        "max_segment_rows",
-        "segment_bytes",
-    )
 
     def __init__(
         self,

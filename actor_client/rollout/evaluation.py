@@ -4,6 +4,7 @@ Only the records are sent. No step of an evaluation is recorded, so it is in no 
 """
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final
 
@@ -37,8 +38,6 @@ class Quota:
     Args:
         episodes: How many; 0 = all.
     """
-
-    __slots__ = ("_begun", "_ended", "_episodes")
 
     def __init__(self, episodes: int) -> None:
         self._episodes = episodes
@@ -127,35 +126,58 @@ class EpisodeSender:
             link.send(chunk)
 
 
-class EvaluatedPolicy:
-    """The policy that an evaluation is of: one from its first episode to its last.
+class EvaluationRound(ABC):
+    """One evaluation, with one policy from its first episode to its last.
+
+    Without a limit of episodes it follows the newest policy.
 
     Args:
         task: What is asked for.
-        link: Where a pinned version comes from.
+        spec: Of the behavior.
+        link: Where records go, and a pinned version comes from.
+        clock: Monotonic seconds.
 
     Attributes:
-        policy: What acts; None before it was chosen. Without a limit of episodes it follows the newest one.
+        task: The same.
+        policy: What acts; None before it was chosen.
     """
 
-    __slots__ = ("_link", "_task", "policy")
-
-    def __init__(self, task: Task, link: BehaviorLink) -> None:
-        self._task = task
-        self._link = link
+    def __init__(self, task: Task, spec: BehaviorSpec, link: BehaviorLink, clock: Callable[[], float]) -> None:
+        self.task = task
         self.policy: ActingPolicy | None = None
+        self._link = link
+        self._quota = Quota(task.episodes)
+        self._sender = EpisodeSender(spec, link, task.assignment, clock)
+        self._notices = Notices()
 
-    def is_outdated(self, newest: ActingPolicy | None) -> bool:
-        """Whether the learner was restarted since the policy was chosen; it is then given up."""
-        if newest is None or self.policy is None or self.policy.generation == newest.generation:
-            return False
-        self.policy = None
-        return True
+    @property
+    def is_done(self) -> bool:
+        """Whether all its episodes were played."""
+        return self._quota.is_done
+
+    @property
+    @abstractmethod
+    def agents(self) -> int:
+        """How many agents act."""
+
+    @abstractmethod
+    def _restart(self) -> None:
+        """Makes running episodes count no more: the learner was restarted, and the evaluation begins again."""
 
     def choose(self, newest: ActingPolicy | None) -> bool:
-        """Chooses what acts, as far as it must be chosen; returns whether another one acts now."""
-        task, before = self._task, self.policy
-        if newest is None or (before is not None and (task.episodes or before.version == newest.version)):
+        """Chooses what acts, as far as it must be chosen; returns whether another one acts now.
+
+        A restart of the learner begins the evaluation again, with episodes to come.
+        """
+        if newest is None:
+            return False
+        if self.policy is not None and self.policy.generation != newest.generation:
+            self.policy = None
+            self._sender.forget()
+            self._quota = Quota(self.task.episodes)
+            self._restart()
+        task, before = self.task, self.policy
+        if before is not None and (task.episodes or before.version == newest.version):
             return False
         chosen = self._link.pinned(task.generation, task.version) if task.version else newest
         if chosen is None:
@@ -163,15 +185,25 @@ class EvaluatedPolicy:
         self.policy = chosen.greedy() if task.deterministic else chosen
         return self.policy is not before
 
+    def poll(self) -> None:
+        """Sends what is old enough, or all records once the evaluation is done."""
+        if self.policy is not None and not self.is_done:
+            self._sender.poll(self.policy.generation, self.agents)
+        else:
+            self.flush()
 
-class UnusableEpisodes:
-    """Warns at most once per interval that the return of an episode is not finite; another one is played for it."""
+    def flush(self) -> None:
+        """Sends all records."""
+        if self.policy is not None:
+            self._sender.flush(self.policy.generation, self.agents)
 
-    def __init__(self) -> None:
-        self._notices = Notices()
-
-    def note(self) -> None:
-        """One more."""
+    def _finish(self, episode: EpisodeRecord, *, is_known: bool = True) -> None:
+        """Takes the record of an episode that counts; another one is played for it if its return is not finite."""
+        if is_known and episode.is_finite:
+            self._quota.end()
+            self._sender.add(episode)
+            return
+        self._quota.lose()
         if (left_out := self._notices.due("episode_not_finite")) is not None:
             _log.warning("episode_not_finite", consequence="another one is played for it", left_out=left_out)
 

@@ -37,15 +37,12 @@ class StepBooks(Protocol):
 
     def produced(self, steps: int) -> None:
         """Counts recorded steps; they are open."""
-        ...
 
     def discard(self, reason: str, steps: int) -> None:
         """Counts open steps that will never be sent."""
-        ...
 
     def seal(self, steps: int) -> None:
         """Counts open steps that entered a chunk; they are unacked. Called just before `BehaviorLink.send`."""
-        ...
 
 
 class BehaviorLink(Protocol):
@@ -54,47 +51,38 @@ class BehaviorLink(Protocol):
     @property
     def behavior(self) -> str:
         """Its name, without a team."""
-        ...
 
     @property
     def behavior_index(self) -> int:
         """The learner's number of the behavior."""
-        ...
 
     @property
     def time_horizon(self) -> int:
         """Segments are at most this many steps long."""
-        ...
 
     @property
     def max_policy_lag(self) -> int:
         """A segment is cut before its oldest row is further than this behind the acting version; 0 = no limit."""
-        ...
 
     @property
     def cut_at_swap(self) -> bool:
         """Whether open segments end when the policy is replaced (strict on-policy runs)."""
-        ...
 
     @property
     def memory_stride(self) -> int:
         """Memory is recorded every so many rows; 0 = the policy has none."""
-        ...
 
     @property
     def team(self) -> int:
         """The team that was declared."""
-        ...
 
     @property
     def limits(self) -> ChunkLimits:
         """When to send, and how much at most."""
-        ...
 
     @property
     def books(self) -> StepBooks:
         """The books of the present session. Read anew for each call: a new session has new books."""
-        ...
 
     @property
     def session_lost(self) -> bool:
@@ -103,11 +91,9 @@ class BehaviorLink(Protocol):
         The stepping thread answers by discarding its open rows (`discarded{session_lost}`) in the old books, and then
         calls `begin_session`, so that the change of books happens between two steps and never amid one.
         """
-        ...
 
     def begin_session(self) -> None:
         """Goes over to the new session: its books are at zero."""
-        ...
 
     def take_policy(self) -> ActingPolicy | None:
         """Returns the newest loaded policy that was not taken yet. The one taken last is the acting one.
@@ -115,7 +101,6 @@ class BehaviorLink(Protocol):
         Raises:
             PolicyUnusable: The newest one was refused, and no newer one came for so long that waiting is in vain.
         """
-        ...
 
     def refuse(self, why: PolicyUnusable) -> ActingPolicy | None:
         """Tells the learner that the acting policy cannot act on what is seen, and returns what acts instead.
@@ -126,7 +111,6 @@ class BehaviorLink(Protocol):
         Args:
             why: What the policy raised.
         """
-        ...
 
     def may_step(self, steps: int) -> bool:
         """Returns whether `steps` more may be recorded.
@@ -134,26 +118,22 @@ class BehaviorLink(Protocol):
         False without credit in steps or bytes, under a hold, when the acting policy is not of the present generation,
         and when the window of unacked chunks is full.
         """
-        ...
 
     def may_act(self, policy: ActingPolicy) -> bool:
         """Returns whether steps may be taken that are not recorded, as evaluations do: they need no credit.
 
         False while the run is paused, the learner drains, or the policy is not of the present generation.
         """
-        ...
 
     def pinned(self, generation: int, version: int) -> ActingPolicy | None:
         """Returns a version that need not be the newest one; None until it is here. The first call asks for it.
 
         A version that the learner no longer holds is replaced by the newest one, and that is said.
         """
-        ...
 
     @property
     def missing(self) -> str:
         """What `may_step` lacks, in a word of `actor_client.counts.WAIT_REASONS`."""
-        ...
 
     def send(self, chunk: Chunk) -> None:
         """Takes over a sealed chunk. Never blocks.
@@ -161,36 +141,34 @@ class BehaviorLink(Protocol):
         Fills in `sequence`, `produced_steps`, `discarded` and `ghost_steps`, and keeps the chunk until it is acked. A
         chunk of an old generation is dropped and counted (`dropped{generation}`).
         """
-        ...
 
 
-class Link(Protocol):
+class SessionLink(Protocol):
     """One session of one actor process."""
 
     @property
     def run_seed(self) -> int:
         """The seed of the run."""
-        ...
 
     @property
     def actor_index(self) -> int:
         """Which actor of the run this is."""
-        ...
+
+    @property
+    def assignment(self) -> policy_pb2.Assignment | None:
+        """What the learner asks for; None before it answered. Another object whenever it asks again."""
+
+
+class Link(SessionLink, Protocol):
+    """One session of an actor that declares its behavior before it steps."""
 
     @property
     def stopping(self) -> bool:
         """True once the actor shall end: a final drain, a signal, or a fatal error."""
-        ...
 
     @property
     def error(self) -> Exception | None:
         """The fatal error that ends the actor, if there is one."""
-        ...
-
-    @property
-    def assignment(self) -> policy_pb2.Assignment | None:
-        """What the learner asks for; None before it answered. Another object whenever it asks anew."""
-        ...
 
     def declare(self, spec: BehaviorSpec, team: int, agents: int, timeout_seconds: float | None) -> BehaviorLink:
         """Declares a behavior; blocks and tries again until it is answered.
@@ -204,11 +182,9 @@ class Link(Protocol):
         Raises:
             Exception: The connection's own tree; a mismatch of specs, or the time is over.
         """
-        ...
 
     def wait(self, timeout_seconds: float) -> None:
         """Returns when something changed (credit, hold, policy, stop), or after the time."""
-        ...
 
 
 class Declaration(Protocol):
@@ -217,32 +193,14 @@ class Declaration(Protocol):
     @property
     def port(self) -> BehaviorLink | None:
         """The behavior; None until the learner has answered."""
-        ...
 
 
-class AgentLink(Protocol):
+class AgentLink(SessionLink, Protocol):
     """One session of an actor whose behaviors appear while it steps."""
-
-    @property
-    def run_seed(self) -> int:
-        """The seed of the run."""
-        ...
-
-    @property
-    def actor_index(self) -> int:
-        """Which actor of the run this is."""
-        ...
-
-    @property
-    def assignment(self) -> policy_pb2.Assignment | None:
-        """What the learner asks for; None before it answered. Another object whenever it asks again."""
-        ...
 
     @property
     def counts(self) -> RolloutCounts:
         """What the stepping thread counts."""
-        ...
 
     def declare_soon(self, spec: BehaviorSpec, team: int, agents: int) -> Declaration:
         """Declares a behavior, or tells the learner of more agents of it, without waiting for the answer."""
-        ...

@@ -5,7 +5,6 @@ When it starts, the ports listen already (`actor_client.unity.start`).
 
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from importlib.metadata import version
@@ -14,12 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from actor_client import logs
 from actor_client.connection.link import LearnerLink
 from actor_client.connection.session import RunInfo
 from actor_client.counts import AgentCounts
 from actor_client.demos.players import PlayerDemos
-from actor_client.endings import closing, ended
+from actor_client.endings import closing, run_command
 from actor_client.exits import ActorError, ExitCode
 from actor_client.heartbeat import Heartbeat
 from actor_client.platform import stop_signals
@@ -65,9 +63,6 @@ def run_unity(
     Returns:
         The exit code. What ended the actor has been said on standard error.
     """
-    logs.configure(settings.log_format, settings.log_level)
-    # numpy's remarks on values that float32 cannot hold: the learner refuses such rows, and the log says so.
-    warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"actor_client\.")
 
     def act() -> None:
         try:
@@ -77,7 +72,7 @@ def run_unity(
                 on_error(error)
             raise
 
-    return ended(act, settings.log_format)
+    return run_command(act, settings)
 
 
 class UnityActor:

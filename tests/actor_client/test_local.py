@@ -2,11 +2,13 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+import structlog
 from onnx import TensorProto, helper
 from rollcast.demonstrations.reading import read_demonstration
 
@@ -18,6 +20,13 @@ from tests.actor_client.demos.environments import Counting
 HERE = "tests.actor_client.demos.environments"
 ENV = f"{HERE}:Counting"
 SPEC = ScalarBatch([Counting()], "Counting").spec
+
+
+@pytest.fixture(autouse=True)
+def _logs() -> Iterator[None]:
+    """Takes back what the command did to the logs of this process."""
+    yield
+    structlog.reset_defaults()
 
 
 def record(path: Path, *arguments: str, env: str = ENV) -> int:

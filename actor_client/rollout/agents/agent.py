@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Final
 
 from rollcast.enums import GroupEnd, SegmentEnd
@@ -23,34 +24,30 @@ def unique_number(env: int, identity: int) -> int:
     return (env << _ID_BITS) | (identity & _ID_MASK)
 
 
+@dataclass(slots=True, eq=False)
 class Group:
     """One episode of a group of agents that share rewards; it is over when no agent is in it any more.
-
-    Args:
-        env: Number of the environment.
-        identity: Its id there.
-        episode: Number of the group's episode.
 
     Attributes:
         env: Number of the environment.
         identity: Its id there; not 0.
-        number: Of the group, unique over environments.
-        episode: Of the group, unique in the session.
+        episode: Number of the group's episode, unique in the session.
         members: Agents whose episodes run, in the order in which they came.
         held: Segments of mates whose episodes ended before the group's; they wait for those of the others.
     """
 
-    __slots__ = ("_message", "_step", "env", "episode", "held", "identity", "members", "number")
+    env: int
+    identity: int
+    episode: int
+    members: dict[Agent, None] = field(default_factory=dict)
+    held: list[ClosedSegment] = field(default_factory=list)
+    _message: int = -1
+    _step: int = -1
 
-    def __init__(self, env: int, identity: int, episode: int) -> None:
-        self.env = env
-        self.identity = identity
-        self.number = unique_number(env, identity)
-        self.episode = episode
-        self.members: dict[Agent, None] = {}
-        self.held: list[ClosedSegment] = []
-        self._message = -1
-        self._step = -1
+    @property
+    def number(self) -> int:
+        """Number of the group, unique over environments."""
+        return unique_number(self.env, self.identity)
 
     def step(self, message: int) -> int:
         """Returns how many messages there were before in which any of the agents asked: it aligns rows of mates.
@@ -64,19 +61,18 @@ class Group:
         return self._step
 
 
+@dataclass(slots=True, eq=False)
 class Agent:
     """State of one agent.
 
     An agent *waits* after it has asked and is *in flight* after it was answered; its pending row has what it saw,
     and what it did as soon as it is in flight. The row is complete when the agent shows up again.
 
-    Args:
+    Attributes:
         env: Number of the environment.
-        identity: Its id there.
+        number: Number of the agent, unique over environments.
         episode: Number of its episode.
         settings_revision: Of the environment's settings.
-
-    Attributes:
         rows: Complete rows of the open segment, in the pool.
         pending: The row that is not complete.
         ticket: What `act` will call it.
@@ -90,48 +86,25 @@ class Agent:
         unusable: Whether the return is not known any more.
     """
 
-    __slots__ = (
-        "_episode",
-        "_group_total",
-        "_last_group_reward",
-        "_last_reward",
-        "_number",
-        "_settings_revision",
-        "_total",
-        "env",
-        "first_version",
-        "group",
-        "in_flight",
-        "oldest",
-        "pending",
-        "rows",
-        "steps",
-        "ticket",
-        "unusable",
-        "version",
-        "void",
-    )
-
-    def __init__(self, env: int, identity: int, *, episode: int, settings_revision: int) -> None:
-        self.env = env
-        self._number = unique_number(env, identity)
-        self._episode = episode
-        self._settings_revision = settings_revision
-        self.rows: list[int] = []
-        self.pending = -1
-        self.ticket = -1
-        self.in_flight = False
-        self.void = ""
-        self.steps = 0
-        self.oldest = 0
-        self.version = 0
-        self.first_version: int | None = None
-        self.unusable = False
-        self.group: Group | None = None
-        self._total = 0.0
-        self._group_total = 0.0
-        self._last_reward = 0.0
-        self._last_group_reward = 0.0
+    env: int
+    number: int
+    episode: int
+    settings_revision: int
+    rows: list[int] = field(default_factory=list)
+    pending: int = -1
+    ticket: int = -1
+    in_flight: bool = False
+    void: str = ""
+    steps: int = 0
+    oldest: int = 0
+    version: int = 0
+    first_version: int | None = None
+    group: Group | None = None
+    unusable: bool = False
+    _total: float = 0.0
+    _group_total: float = 0.0
+    _last_reward: float = 0.0
+    _last_group_reward: float = 0.0
 
     def answered(self, version: int) -> None:
         """The agent was told what to do."""
@@ -183,8 +156,8 @@ class Agent:
             rows,
             final,
             self.env,
-            self._number,
-            self._episode,
+            self.number,
+            self.episode,
             self.steps - len(rows),
             end,
             0 if group is None else group.number,
@@ -198,9 +171,9 @@ class Agent:
         if self.unusable:
             return None
         record = EpisodeRecord(
-            self._number,
+            self.number,
             self.env,
-            self._episode,
+            self.episode,
             self._total,
             self._group_total,
             self.steps,
@@ -209,6 +182,6 @@ class Agent:
             self._last_group_reward,
             self.first_version or 0,
             self.version,
-            self._settings_revision,
+            self.settings_revision,
         )
         return record if record.is_finite else None

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -9,44 +10,32 @@ from numpy.typing import NDArray
 from rollcast.enums import SegmentEnd
 from rollcast.specs import BehaviorSpec
 
-from actor_client.policy.actions import ActingPolicy, Actions
+from actor_client.policy.actions import Actions
 from actor_client.rollout.agents.agent import unique_number
 from actor_client.rollout.agents.interface import AgentBatch, AskingAgents, EndedAgents
 from actor_client.rollout.assignment import Task
 from actor_client.rollout.episodes import EpisodeRecord
-from actor_client.rollout.evaluation import EpisodeSender, EvaluatedPolicy, Quota, UnusableEpisodes
+from actor_client.rollout.evaluation import EvaluationRound
 from actor_client.rollout.link import BehaviorLink
 
 Index = NDArray[np.int64]
 
 
+@dataclass(slots=True, eq=False)
 class _Player:
     """One agent in its episode."""
 
-    __slots__ = (
-        "counts",
-        "episode",
-        "first_version",
-        "group_total",
-        "is_answered",
-        "is_usable",
-        "last_group_reward",
-        "last_reward",
-        "revision",
-        "steps",
-        "total",
-    )
-
-    def __init__(self, episode: int, revision: int, first_version: int, *, counts: bool) -> None:
-        self.episode = episode
-        self.revision = revision
-        self.first_version = first_version
-        self.counts = counts
-        self.is_answered = False
-        self.is_usable = True
-        self.steps = 0
-        self.total = self.group_total = 0.0
-        self.last_reward = self.last_group_reward = 0.0
+    episode: int
+    revision: int
+    first_version: int
+    counts: bool
+    is_answered: bool = False
+    is_usable: bool = True
+    steps: int = 0
+    total: float = 0.0
+    group_total: float = 0.0
+    last_reward: float = 0.0
+    last_group_reward: float = 0.0
 
     def complete(self, reward: float, group_reward: float) -> None:
         """The agent shows up again after an action; rewards before the first one belong to none."""
@@ -59,7 +48,7 @@ class _Player:
         self.last_reward, self.last_group_reward = reward, group_reward
 
 
-class AgentEvaluationRound:
+class AgentEvaluationRound(EvaluationRound):
     """Plays one evaluation with the agents of one behavior id, in any number of environments.
 
     Args:
@@ -71,7 +60,6 @@ class AgentEvaluationRound:
 
     Attributes:
         most_agents: As many agents as there ever were at once.
-        unusable_episodes: None: another one is played for each.
         in_flight: None: no step needs credit.
     """
 
@@ -84,14 +72,9 @@ class AgentEvaluationRound:
         stale: Collection[int] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__(task, spec, link, clock)
         self.most_agents = 0
         self.in_flight = 0
-        self.unusable_episodes = 0
-        self._task = task
-        self._evaluated = EvaluatedPolicy(task, link)
-        self._quota = Quota(task.episodes)
-        self._sender = EpisodeSender(spec, link, task.assignment, clock)
-        self._unusable = UnusableEpisodes()
         self._stale = set(stale)
         self._players: dict[int, dict[int, _Player]] = {}
         self._waiting: dict[int, _Player] = {}
@@ -99,28 +82,13 @@ class AgentEvaluationRound:
         self._episodes = 0
 
     @property
-    def policy(self) -> ActingPolicy | None:
-        """What acts; None before it was chosen."""
-        return self._evaluated.policy
-
-    @property
-    def is_done(self) -> bool:
-        """Whether all its episodes were played."""
-        return self._quota.is_done
-
-    @property
     def agents(self) -> int:
         """Agents whose episodes run."""
         return sum(map(len, self._players.values()))
 
-    def choose(self, newest: ActingPolicy | None) -> None:
-        """Chooses what acts; another start of the learner begins the evaluation anew, with episodes to come."""
-        if self._evaluated.is_outdated(newest):
-            self._sender.forget()
-            self._quota = Quota(self._task.episodes)
-            for player in self._all():
-                player.counts = False
-        self._evaluated.choose(newest)
+    def _restart(self) -> None:
+        for player in chain.from_iterable(known.values() for known in self._players.values()):
+            player.counts = False
 
     def observe(self, env: int, batch: AskingAgents, *, settings_revision: int = 0) -> Index:
         """Takes what agents report into account; those that nobody knows begin an episode.
@@ -175,18 +143,6 @@ class AgentEvaluationRound:
         """Leaves out what simulators report beside episodes: it would be taken for training."""
         del env, records
 
-    def poll(self) -> None:
-        """Sends what is old enough."""
-        if self.policy is not None and not self.is_done:
-            self._sender.poll(self.policy.generation, self.agents)
-        else:
-            self.flush()
-
-    def flush(self) -> None:
-        """Sends all records."""
-        if self.policy is not None:
-            self._sender.flush(self.policy.generation, self.agents)
-
     def cut(self) -> None:
         """Sends all records: the evaluation or the actor is about to end."""
         self.flush()
@@ -210,6 +166,9 @@ class AgentEvaluationRound:
         policy = self.policy
         if not player.counts or policy is None:
             return
+        if not player.steps:
+            self._quota.lose()
+            return
         episode = EpisodeRecord(
             agent=unique_number(env, identity),
             env=env,
@@ -224,13 +183,4 @@ class AgentEvaluationRound:
             last_version=policy.version,
             settings_revision=player.revision,
         )
-        if player.steps and player.is_usable and episode.is_finite:
-            self._quota.end()
-            self._sender.add(episode)
-            return
-        self._quota.lose()
-        if player.steps:
-            self._unusable.note()
-
-    def _all(self) -> Iterable[_Player]:
-        return chain.from_iterable(known.values() for known in self._players.values())
+        self._finish(episode, is_known=player.is_usable)

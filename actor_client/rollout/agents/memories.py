@@ -19,8 +19,6 @@ class AgentMemories:
         max_agents: Of one simulator; beyond it, those that were answered longest ago are forgotten.
     """
 
-    __slots__ = ("_generation", "_known", "_max_agents")
-
     def __init__(self, max_agents: int = MAX_AGENTS) -> None:
         self._max_agents = max_agents
         self._generation: int | None = None

@@ -41,8 +41,6 @@ class WaitingStats:
         since_seconds: When the oldest came, in monotonic seconds; meaningless without records.
     """
 
-    __slots__ = ("_notices", "_records", "since_seconds")
-
     def __init__(self) -> None:
         self._records: deque[tuple[str, StatAggregation, int, float]] = deque(maxlen=MAX_WAITING_RECORDS)
         self._notices = Notices()
@@ -124,20 +122,6 @@ class Outbox:
         stats: Records that ride with the next chunk.
         horizon: Most rows of a segment: the time horizon, or what fits a chunk.
     """
-
-    __slots__ = (
-        "_builder",
-        "_bundles",
-        "_link",
-        "_pool",
-        "_records",
-        "_segments",
-        "_since_seconds",
-        "_spec",
-        "horizon",
-        "rows",
-        "stats",
-    )
 
     def __init__(self, spec: BehaviorSpec, link: BehaviorLink, pool: RowPool) -> None:
         self._spec = spec

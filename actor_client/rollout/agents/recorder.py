@@ -13,7 +13,7 @@ from rollcast.specs import BehaviorSpec
 
 from actor_client.logs import Notices
 from actor_client.policy.actions import NO_MEMORY, Actions, MemoryForm
-from actor_client.rollout.agents.agent import Agent
+from actor_client.rollout.agents.agent import Agent, unique_number
 from actor_client.rollout.agents.interface import AskingAgents, EndedAgents
 from actor_client.rollout.agents.outbox import Outbox
 from actor_client.rollout.agents.rows import RowPool
@@ -122,7 +122,7 @@ class AgentRecorder:
             agent = known.get(identity)
             if agent is None:
                 self._episodes += 1
-                agent = Agent(env, identity, episode=self._episodes, settings_revision=settings_revision)
+                agent = Agent(env, unique_number(env, identity), self._episodes, settings_revision)
                 known[identity] = agent
             asking.append(agent)
         self.in_flight -= self._segments.complete(asking, batch, range(len(ids)))
@@ -224,19 +224,6 @@ class AgentRecorder:
         """
         for agent in self._agents.pop(env, {}).values():
             self._lose(agent, reason)
-
-    def drop_agents(self, env: int, ids: Iterable[int], reason: str) -> None:
-        """Gives up the open segments of agents and the rows they are about to complete.
-
-        Their episodes go on, but are not reported.
-
-        Args:
-            env: Number of the environment.
-            ids: Of the agents; those that nobody knows are left out.
-            reason: A word of the books.
-        """
-        known = self._agents.get(env, {})
-        self._drop([agent for identity in ids if (agent := known.get(identity)) is not None], reason)
 
     def swap(self, generation: int, version: int, memory: MemoryForm = NO_MEMORY) -> None:
         """Another policy answers from now on; sends what is closed.

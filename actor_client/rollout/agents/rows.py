@@ -140,27 +140,6 @@ class RowPool:
         memory_form: What the policy remembers of an agent.
     """
 
-    __slots__ = (
-        "_columns",
-        "_free",
-        "_has_masks",
-        "_left",
-        "_memory",
-        "_names",
-        "_taken_at",
-        "_versions",
-        "continuous",
-        "discrete",
-        "group_rewards",
-        "group_steps",
-        "log_prob",
-        "masks",
-        "memory_form",
-        "observations",
-        "rewards",
-        "row_bytes",
-    )
-
     def __init__(self, spec: BehaviorSpec) -> None:
         action = spec.action
 

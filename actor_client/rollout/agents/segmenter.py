@@ -14,8 +14,6 @@ from actor_client.rollout.link import BehaviorLink
 class Groups:
     """All groups whose episodes run."""
 
-    __slots__ = ("_groups", "_started")
-
     def __init__(self) -> None:
         self._groups: dict[tuple[int, int], Group] = {}
         self._started = 0
@@ -93,8 +91,6 @@ class Segmenter:
         held_rows: Those in closed ones.
         cut_through: Segments whose oldest row is of this version or an older one are ended.
     """
-
-    __slots__ = ("_groups", "_link", "_outbox", "_pool", "cut_through", "grouped", "held_rows", "rows")
 
     def __init__(self, link: BehaviorLink, pool: RowPool, outbox: Outbox) -> None:
         self._link = link

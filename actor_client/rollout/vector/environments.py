@@ -1,11 +1,10 @@
 """The environments of a loop: what they show, and how they are remade after a failure."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
-from rollcast.specs import BehaviorSpec, mismatches
+from rollcast.specs import mismatches
 
 from actor_client.counts import RolloutCounts
 from actor_client.envs.base import EnvBatch, MaskArray, Observations, StepResult
@@ -13,46 +12,6 @@ from actor_client.envs.errors import EnvironmentFailed, EnvironmentFailedTooOfte
 from actor_client.logs import Notices
 from actor_client.policy.actions import Actions
 from actor_client.rollout.link import Link
-
-
-@dataclass(frozen=True, slots=True)
-class BatchForm:
-    """The form of the first environments.
-
-    Attributes:
-        spec: As it was declared.
-        num_envs: E.
-        masked: Whether there are action masks; None before the first reset, which shows it.
-    """
-
-    spec: BehaviorSpec
-    num_envs: int
-    masked: bool | None = None
-
-    def fault(self, batch: EnvBatch) -> str | None:
-        """Returns in one line how environments that were just made differ from the first ones; None if they do not.
-
-        Rows of other spaces would not fit the declared ones.
-        """
-        found = mismatches(self.spec, batch.spec)
-        if batch.num_envs != self.num_envs:
-            found.append(f"num_envs: run {self.num_envs}, actor {batch.num_envs}")
-        return f"made anew, it differs from the first one: {'; '.join(found)}" if found else None
-
-    def mask_fault(self, batch: EnvBatch) -> str | None:
-        """Returns in one line how the masks differ after the first reset; None if they do not.
-
-        Rows whose masks came or went would be learned from with the wrong probabilities.
-        """
-        masked = batch.action_masks is not None
-        if self.masked is None or masked == self.masked:
-            return None
-        return f"made anew, it {'has' if masked else 'lacks'} action masks, which the first one {_verb(self.masked)}"
-
-
-def _verb(masked: bool) -> str:
-    return "had" if masked else "had not"
-
 
 REMAKE_PAUSE_SECONDS: Final = 0.25
 """Pause before environments are remade, doubled with each failure in a row: a simulator may need a moment to end."""
@@ -75,7 +34,8 @@ class RecoverableBatch:
         pause_seconds: See `REMAKE_PAUSE_SECONDS`.
 
     Attributes:
-        form: Of the first environments.
+        spec: Of the first environments, as it was declared.
+        num_envs: How many environments there are, E.
         observations: What they show; empty before the first reset.
         masks: The choices that are allowed; None = all are.
         failures: How often they failed.
@@ -103,16 +63,13 @@ class RecoverableBatch:
         self._max_failures = max_failures
         self._pause_seconds = pause_seconds
         self._notices = Notices()
-        self.form = BatchForm(batch.spec, batch.num_envs)
+        self.spec = batch.spec
+        self.num_envs = batch.num_envs
+        self._is_masked: bool | None = None
         self.observations: Observations = []
         self.masks: MaskArray | None = None
         self.failures = 0
         self.failures_in_row = 0
-
-    @property
-    def num_envs(self) -> int:
-        """How many environments there are."""
-        return self.form.num_envs
 
     def reset(self) -> None:
         """Begins an episode in all environments.
@@ -123,11 +80,10 @@ class RecoverableBatch:
         self.observations = self._batch.reset(self._seeds())
         self.masks = self._batch.action_masks
 
-    def keep_form(self) -> bool:
+    def keep_masks(self) -> bool:
         """Notes after the first reset whether there are masks, which must not change; returns it."""
-        masked = self.masks is not None
-        self.form = replace(self.form, masked=masked)
-        return masked
+        self._is_masked = self.masks is not None
+        return self._is_masked
 
     def step(self, actions: Actions) -> StepResult:
         """Takes a step of all environments.
@@ -196,8 +152,14 @@ class RecoverableBatch:
             self._batch = self._make_batch()
         except (UnknownEnvironment, UnsupportedSpace) as error:  # they could be made before, and so may be again
             raise EnvironmentFailed(None, error.message) from error
-        if (fault := self.form.fault(self._batch)) is not None:
-            raise EnvironmentFailed(None, fault)
+        # Rows of other spaces would not fit the declared ones.
+        differences = mismatches(self.spec, self._batch.spec)
+        if self._batch.num_envs != self.num_envs:
+            differences.append(f"num_envs: run {self.num_envs}, actor {self._batch.num_envs}")
+        if differences:
+            raise EnvironmentFailed(None, f"made anew, it differs from the first one: {'; '.join(differences)}")
         self.reset()
-        if (fault := self.form.mask_fault(self._batch)) is not None:
-            raise EnvironmentFailed(None, fault)
+        # Rows whose masks came or went would be learned from with the wrong probabilities.
+        if self._is_masked is not None and self._is_masked != (self.masks is not None):
+            now, before = ("lacks", "had") if self._is_masked else ("has", "had not")
+            raise EnvironmentFailed(None, f"made anew, it {now} action masks, which the first one {before}")

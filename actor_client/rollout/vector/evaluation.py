@@ -12,11 +12,11 @@ from actor_client.policy.actions import ActingPolicy, Actions, FloatArray, began
 from actor_client.policy.noise import Noise
 from actor_client.rollout.assignment import Task
 from actor_client.rollout.episodes import EpisodeRecord
-from actor_client.rollout.evaluation import EpisodeSender, EvaluatedPolicy, Quota, UnusableEpisodes
+from actor_client.rollout.evaluation import EvaluationRound
 from actor_client.rollout.link import BehaviorLink
 
 
-class VectorEvaluationRound:
+class VectorEvaluationRound(EvaluationRound):
     """Plays one evaluation in E environments, with one policy from its first episode to its last.
 
     Args:
@@ -26,9 +26,6 @@ class VectorEvaluationRound:
         agents: E.
         noise: Random numbers of this evaluation.
         clock: Monotonic seconds.
-
-    Attributes:
-        task: The same.
     """
 
     def __init__(
@@ -41,14 +38,9 @@ class VectorEvaluationRound:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.task = task
-        self._evaluated = EvaluatedPolicy(task, link)
-        self._link = link
+        super().__init__(task, spec, link, clock)
         self._noise = noise
         self._agents = agents
-        self._quota = Quota(task.episodes)
-        self._sender = EpisodeSender(spec, link, task.assignment, clock)
-        self._unusable = UnusableEpisodes()
         self._counts = np.zeros(agents, np.bool_)
         self._returns = np.zeros(agents, np.float64)
         self._lengths = np.zeros(agents, np.int64)
@@ -58,14 +50,9 @@ class VectorEvaluationRound:
         self._memory: FloatArray | None = None
 
     @property
-    def policy(self) -> ActingPolicy | None:
-        """What acts; None before it was chosen."""
-        return self._evaluated.policy
-
-    @property
-    def is_done(self) -> bool:
-        """Whether all its episodes were played."""
-        return self._quota.is_done
+    def agents(self) -> int:
+        """E."""
+        return self._agents
 
     def begin(self, seeds: Sequence[int]) -> None:
         """All environments begin anew; what had begun and not ended is played again.
@@ -90,7 +77,8 @@ class VectorEvaluationRound:
         Raises:
             PolicyUnusable: The policy failed.
         """
-        self._choose(newest)
+        if self.choose(newest) and self.policy is not None:
+            self._first_versions[self._lengths == 0] = self.policy.version
         policy = self.policy
         if policy is None or self.is_done or not self._link.may_act(policy):
             return None
@@ -98,15 +86,9 @@ class VectorEvaluationRound:
         self._memory = actions.memory_out
         return actions
 
-    def _choose(self, newest: ActingPolicy | None) -> None:
-        """Chooses what acts; another start of the learner begins the evaluation anew, with episodes to come."""
-        if self._evaluated.is_outdated(newest):
-            self._counts[:] = False
-            self._memory = None
-            self._sender.forget()
-            self._quota = Quota(self.task.episodes)
-        if self._evaluated.choose(newest) and self.policy is not None:
-            self._first_versions[self._lengths == 0] = self.policy.version
+    def _restart(self) -> None:
+        self._counts[:] = False
+        self._memory = None
 
     def record(self, result: StepResult) -> None:
         """Takes one step of all environments into account, and sends what is due."""
@@ -120,15 +102,7 @@ class VectorEvaluationRound:
             began(self._memory, result.ended, result.ignored)
         for place, env in enumerate(result.ended):
             self._end(env, result, place, policy.version)
-        if self.is_done:
-            self._sender.flush(policy.generation, self._agents)
-        else:
-            self._sender.poll(policy.generation, self._agents)
-
-    def flush(self) -> None:
-        """Sends all records."""
-        if self.policy is not None:
-            self._sender.flush(self.policy.generation, self._agents)
+        self.poll()
 
     def _begin(self, env: int) -> None:
         self._counts[env] = self._quota.begin()
@@ -154,11 +128,7 @@ class VectorEvaluationRound:
             seed=int(self._seeds[env]),
             infos=result.infos[place],
         )
-        if self._counts[env] and episode.is_finite:
-            self._quota.end()
-            self._sender.add(episode)
-        elif self._counts[env]:
-            self._quota.lose()
-            self._unusable.note()
+        if self._counts[env]:
+            self._finish(episode)
         self._counts[env] = False
         self._begin(env)

@@ -37,8 +37,6 @@ class RolloutStats:
         unusable_episodes: Finished episodes that were not reported: their return is NaN or beyond float32.
         seconds: Wall time.
         wait_seconds: Of it, spent waiting for credit, a hold, or the first policy.
-        act_share: Share of the time not waited that choosing actions took, estimated, 0 to 1.
-        env_share: Share that stepping the environments took, estimated; recording is what remains.
     """
 
     steps: int
@@ -47,58 +45,11 @@ class RolloutStats:
     unusable_episodes: int
     seconds: float
     wait_seconds: float
-    act_share: float
-    env_share: float
 
     @property
     def steps_per_second(self) -> float:
         """Environment steps per second of wall time."""
         return self.steps / self.seconds if self.seconds > 0 else 0.0
-
-
-class StepTimer:
-    """Times one step in `SAMPLE_EVERY_STEPS`.
-
-    Args:
-        counts: Where the seconds go.
-        clock: Monotonic seconds.
-    """
-
-    __slots__ = ("_begun", "_counts", "clock")
-
-    def __init__(self, counts: RolloutCounts, clock: Callable[[], float] = time.monotonic) -> None:
-        self.clock = clock
-        self._begun = clock()
-        self._counts = counts
-
-    def add(self, begun: float, acted: float, stepped: float) -> None:
-        """Adds one timed step, which ends now.
-
-        Args:
-            begun: When the step began, in monotonic seconds.
-            acted: When its actions were chosen.
-            stepped: When the environments had taken them.
-        """
-        counts = self._counts
-        counts.act_seconds.add(acted - begun)
-        counts.env_step_seconds.add(stepped - acted)
-        counts.record_seconds.add(self.clock() - stepped)
-
-    def stats(self, *, steps: int, episodes: int, env_failures: int, unusable_episodes: int) -> RolloutStats:
-        """Returns what is known by now."""
-        counts = self._counts
-        act, env = counts.act_seconds.total, counts.env_step_seconds.total
-        total = act + env + counts.record_seconds.total or 1.0
-        return RolloutStats(
-            steps=steps,
-            episodes=episodes,
-            env_failures=env_failures,
-            unusable_episodes=unusable_episodes,
-            seconds=self.clock() - self._begun,
-            wait_seconds=counts.waited_seconds,
-            act_share=act / total,
-            env_share=env / total,
-        )
 
 
 WAIT_SECONDS: Final = 0.5
@@ -169,18 +120,19 @@ class RolloutLoop:
         self._generation = 0  # of what acted last
         self._counts = counts or RolloutCounts()
         self._heartbeat = heartbeat or Heartbeat()
-        self._timer = StepTimer(self._counts)
+        self._clock = time.monotonic
+        self._begun = self._clock()
         self._environments = RecoverableBatch(
             make_batch,
             batch,
             link,
             self._seeds,
-            clock=self._timer.clock,
+            clock=self._clock,
             counts=self._counts,
             max_failures=self._limits.max_env_failures,
             pause_seconds=self._limits.remake_pause_seconds,
         )
-        self._stats_due = self._timer.clock() + stats_every_seconds
+        self._stats_due = self._clock() + stats_every_seconds
         self._vector_steps = 0
         self._episodes = 0
         self._memory: FloatArray | None = None
@@ -193,12 +145,13 @@ class RolloutLoop:
     @property
     def stats(self) -> RolloutStats:
         """What was done so far."""
-        steps = self._vector_steps * self._environments.num_envs
-        return self._timer.stats(
-            steps=steps,
+        return RolloutStats(
+            steps=self._vector_steps * self._environments.num_envs,
             episodes=self._episodes,
             env_failures=self._environments.failures,
             unusable_episodes=self._recorder.unusable_episodes if self._recorder is not None else 0,
+            seconds=self._clock() - self._begun,
+            wait_seconds=self._counts.waited_seconds,
         )
 
     def run(self) -> RolloutStats:
@@ -235,8 +188,8 @@ class RolloutLoop:
         except EnvironmentFailed as failure:
             self._recover(failure, None)
         environments = self._environments
-        masked = environments.keep_form()
-        self._recorder = Recorder(environments.form.spec, self._behavior, environments.num_envs, masked=masked)
+        masked = environments.keep_masks()
+        self._recorder = Recorder(environments.spec, self._behavior, environments.num_envs, masked=masked)
         self._recorder.begin(self._seeds())
         return self._recorder
 
@@ -296,9 +249,9 @@ class RolloutLoop:
 
     def _begin_evaluation(self, task: Task) -> None:
         """Begins an evaluation."""
-        link, form = self._link, self._environments.form
-        noise = evaluation_noise(link.run_seed, link.actor_index, form.spec, form.num_envs)
-        self._evaluation = VectorEvaluationRound(task, form.spec, self._behavior, form.num_envs, noise)
+        link, spec, agents = self._link, self._environments.spec, self._environments.num_envs
+        noise = evaluation_noise(link.run_seed, link.actor_index, spec, agents)
+        self._evaluation = VectorEvaluationRound(task, spec, self._behavior, agents, noise)
         self._reset()
         self._evaluation.begin(self._seeds())
 
@@ -360,7 +313,7 @@ class RolloutLoop:
         evaluation.record(result)
         self._took(result)
         if self._vector_steps % SAMPLE_EVERY_STEPS == 0:
-            self._report(self._timer.clock())
+            self._report(self._clock())
 
     def _end(self, recorder: Recorder) -> None:
         """Sends what there is: the actor is about to stop."""
@@ -372,21 +325,23 @@ class RolloutLoop:
 
     def _step(self, policy: ActingPolicy, recorder: Recorder) -> None:
         """Takes a step of all environments; now and then looks at the clock meanwhile, and reports."""
-        timer = self._timer if self._vector_steps % SAMPLE_EVERY_STEPS == 0 else None
-        begun = timer.clock() if timer is not None else 0.0
+        is_timed, clock = self._vector_steps % SAMPLE_EVERY_STEPS == 0, self._clock
+        begun = clock() if is_timed else 0.0
         environments = self._environments
         observations, masks = environments.observations, environments.masks
         actions = policy.act(observations, masks, self._noise, self._memory)
-        acted = timer.clock() if timer is not None else 0.0
+        acted = clock() if is_timed else 0.0
         result = environments.step(actions)
-        stepped = timer.clock() if timer is not None else 0.0
+        stepped = clock() if is_timed else 0.0
         recorder.record(observations, masks, actions, result, environments.masks)
         if actions.memory_out is not None:
             self._memory = began(actions.memory_out, result.ended, result.ignored)
-        if timer is not None:
-            timer.add(begun, acted, stepped)
+        if is_timed:
+            self._counts.act_seconds.add(acted - begun)
+            self._counts.env_step_seconds.add(stepped - acted)
+            self._counts.record_seconds.add(clock() - stepped)
         self._took(result)
-        if timer is not None:
+        if is_timed:
             self._report(stepped)
 
     def _took(self, result: StepResult) -> None:
@@ -407,9 +362,9 @@ class RolloutLoop:
         """Sends what is closed, since nothing will join it soon, and waits for the connection."""
         recorder.flush()
         reason = "hold" if self._lockstep.is_waiting else self._behavior.missing
-        self._counts.waiting = reason, self._timer.clock()
+        self._counts.waiting = reason, self._clock()
         self._link.wait(WAIT_SECONDS)
-        now = self._timer.clock()
+        now = self._clock()
         self._counts.waited(now)
         self._report(now)
 

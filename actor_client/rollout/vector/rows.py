@@ -32,20 +32,6 @@ class RowLog:
         row_bytes: Bytes of one row of all STEP columns, `version_offset` included.
     """
 
-    __slots__ = (
-        "_agents",
-        "_columns",
-        "_masks",
-        "_memory",
-        "_memory_form",
-        "_names",
-        "_observations",
-        "_taken_at",
-        "_versions",
-        "capacity",
-        "row_bytes",
-    )
-
     def __init__(
         self, spec: BehaviorSpec, agents: int, capacity: int, *, masked: bool, memory: MemoryForm = NO_MEMORY
     ) -> None:

@@ -75,8 +75,6 @@ class Running:
         seeds: Of the environments, uint64 [E].
     """
 
-    __slots__ = ("_returns", "seeds", "starts", "state")
-
     def __init__(self, agents: int) -> None:
         self.state = np.zeros((agents, _COLUMNS), np.int64)
         self.starts = self.state[:, START]
@@ -185,8 +183,6 @@ class ClosedBlocks:
         since: When the oldest was closed, in monotonic seconds; meaningless without blocks.
         first_step: First step that any of them needs; meaningless without blocks.
     """
-
-    __slots__ = ("blocks", "first_step", "rows", "segments", "since")
 
     def __init__(self) -> None:
         self.blocks: list[Block] = []

@@ -6,9 +6,9 @@ the run file even where it says no more than the default, so nothing here has a 
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
-from actor_client.command_line import unknown_words
+from actor_client.command_line import StrictParser
 from actor_client.unity.dropin.exits import LEARNERS, DropInError, ExitCode
 
 _VALUES: Final[Mapping[str, tuple[str, str]]] = {
@@ -90,15 +90,9 @@ class Given(NamedTuple):
     shows_version: bool
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(StrictParser):
     def error(self, message: str) -> NoReturn:
         raise DropInError(ExitCode.USAGE, f"{message}; see {self.prog} --help")
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        parsed, words = super().parse_known_args(args, namespace)
-        if words:
-            self.error(unknown_words(self, words))
-        return parsed, words
 
 
 def build_parser() -> argparse.ArgumentParser:

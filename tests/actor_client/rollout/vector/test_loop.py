@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from actor_client.counts import RolloutCounts
 from actor_client.envs.errors import EnvironmentFailedTooOften
 from actor_client.envs.factory import make_env_batch
 from actor_client.envs.scalar import ScalarBatch
@@ -235,12 +236,13 @@ def test_seeds_decide_what_an_actor_sends() -> None:
 
 
 def test_stats_are_reported_now_and_then() -> None:
-    """The callback gets what was done so far; shares are shares."""
+    """The callback gets what was done so far; one step in sixteen is timed."""
     environment = toys.Toy(length=10)
     batch = ScalarBatch([environment], "Toy")
     link = KeepingLink(batch.spec)
     link.policies.append(RulePolicy(batch.spec))
     reports: list[RolloutStats] = []
+    counts = RolloutCounts()
     loop = RolloutLoop(
         lambda: batch,
         batch,
@@ -249,12 +251,13 @@ def test_stats_are_reported_now_and_then() -> None:
         limits=LoopLimits(max_steps=64),
         on_stats=reports.append,
         stats_every_seconds=0.0,
+        counts=counts,
     )
     stats = loop.run()
 
     assert len(reports) == 4
     assert [report.steps for report in reports] == sorted(report.steps for report in reports)
-    assert 0 < stats.env_share < 1
-    assert 0 < stats.act_share < 1
-    assert stats.env_share + stats.act_share < 1
+    for seconds in (counts.act_seconds, counts.env_step_seconds, counts.record_seconds):
+        assert sum(seconds.counts) == 4
+        assert 0 < seconds.total < stats.seconds
     assert stats.steps_per_second > 0

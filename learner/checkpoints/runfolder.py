@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -179,12 +180,11 @@ def open_run_folder(
     try:
         path.mkdir(parents=True, exist_ok=True)
         lock = FolderLock(path)
-        try:
+        with contextlib.ExitStack() as on_failure:
+            on_failure.callback(lock.release)
             resuming = _decide(path, resume=resume, force=force)
             _clean(path, resuming=resuming, force=force)
-        except BaseException:
-            lock.release()
-            raise
+            on_failure.pop_all()
     except OSError as error:
         raise _cannot_use(path, error) from error
     if resuming and source is not None:

@@ -14,7 +14,7 @@ from learner.ingest.ledger import Ledger
 from learner.ingest.queue import QueuedChunk
 from learner.ingest.session import Account, ActorSession
 from learner.ingest.sessions import SessionTable
-from learner.ingest.validate import Accepted, Rejected, ValidationLimits, Verdict, decode, judge
+from learner.ingest.validate import Rejected, decode, judge
 from learner.observe.metrics.learner import IntakeMetrics
 from learner.observe.metrics.values import CREDIT_EXCEEDED, MALFORMED
 
@@ -25,13 +25,13 @@ class Examined:
 
     behavior: Behavior
     account: Account
-    verdict: Verdict
+    rejected: Rejected | None
     item: QueuedChunk
 
     @property
     def has_room(self) -> bool:
         """Says whether it can be settled now; if not, the reader waits, and so does the network behind it."""
-        return isinstance(self.verdict, Rejected) or self.behavior.queue.has_room(self.item.resident_bytes)
+        return self.rejected is not None or self.behavior.queue.has_room(self.item.resident_bytes)
 
 
 class ChunkIntake:
@@ -59,7 +59,7 @@ class ChunkIntake:
         self._sessions = sessions
         self._ledger = ledger
         self._newest_version = newest_version
-        self._limits = ValidationLimits(max_chunk_bytes=behaviors.service.max_chunk_bytes)
+        self._max_chunk_bytes = behaviors.service.max_chunk_bytes
 
     def examine(self, session: ActorSession, message: trajectory_pb2.Chunk, encoded_bytes: int) -> Examined | None:
         """Checks a chunk; None for one that was settled before (it is counted, and acked again).
@@ -77,9 +77,9 @@ class ChunkIntake:
             return None
         try:
             behavior, account = self._addressed(session, message)
-            chunk = decode(message, behavior, encoded_bytes, self._limits)
-            verdict = judge(chunk, behavior, self._sessions.generation, self._newest_version(behavior.name))
-            if isinstance(verdict, Accepted):
+            chunk = decode(message, behavior, encoded_bytes, self._max_chunk_bytes)
+            rejected = judge(chunk, behavior, self._sessions.generation, self._newest_version(behavior.name))
+            if rejected is None:
                 _check_credit(account, chunk)
         except (MalformedChunk, CreditExceeded) as error:
             self._metrics.rejected(MALFORMED if isinstance(error, MalformedChunk) else CREDIT_EXCEEDED)
@@ -92,7 +92,7 @@ class ChunkIntake:
             encoded_bytes=encoded_bytes,
             received_at=self._sessions.clock(),
         )
-        return Examined(behavior, account, verdict, item)
+        return Examined(behavior, account, rejected, item)
 
     def settle(self, session: ActorSession, examined: Examined) -> Rejected | None:
         """Books an examined chunk: ledger, session and queue in one transaction.
@@ -110,18 +110,18 @@ class ChunkIntake:
             if self._is_settled(session, chunk.sequence):
                 self._ledger.duplicate(behavior.name, chunk.rows)
                 return None
-            verdict = examined.verdict
-            if not behavior.training and not isinstance(verdict, Rejected):
-                verdict = Rejected(chunk, NOT_TRAINING, chunk.rows, f"{behavior.name} is not trained any more")
-            if isinstance(verdict, Rejected):
-                self._ledger.reject(behavior.name, verdict.reason, verdict.steps)
-                self._metrics.rejected(verdict.reason)
+            rejected = examined.rejected
+            if rejected is None and not behavior.training:
+                rejected = Rejected(chunk, NOT_TRAINING, chunk.rows, f"{behavior.name} is not trained any more")
+            if rejected is not None:
+                self._ledger.reject(behavior.name, rejected.reason, rejected.steps)
+                self._metrics.rejected(rejected.reason)
             else:
                 behavior.queue.put(item)
                 self._ledger.enqueue(behavior.name, chunk.rows)
             self._update(session, examined.account, chunk, item.encoded_bytes)
         self._metrics.decoded_bytes.inc(item.resident_bytes)
-        return verdict if isinstance(verdict, Rejected) else None
+        return rejected
 
     def _is_settled(self, session: ActorSession, sequence: int) -> bool:
         if sequence > session.next_sequence:

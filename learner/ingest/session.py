@@ -24,6 +24,7 @@ MAX_PLACE = 2**32 - 1
 """The largest place in the run that a message holds."""
 MAX_AGENTS = 2**20
 MAX_ERROR_CHARACTERS = 512
+_COUNTED_STEPS = ("produced", "open", "unacked", "acked", "ghost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +48,10 @@ class ActorCounters:
         Raises:
             BadRequest: a counter is out of bounds, or a reason is no word of the books.
         """
-        counters = cls(
-            behavior_index=message.behavior_index,
-            produced=message.produced_steps,
-            open=message.open_steps,
-            discarded=reasons_from(message.discarded),
-            dropped=reasons_from(message.dropped),
-            unacked=message.unacked_steps,
-            acked=message.acked_steps,
-            ghost=message.ghost_steps,
-            agents=message.agents,
-        )
-        largest = max(counters.produced, counters.open, counters.unacked, counters.acked, counters.ghost)
+        steps = {name: getattr(message, f"{name}_steps") for name in _COUNTED_STEPS}
+        discarded, dropped = reasons_from(message.discarded), reasons_from(message.dropped)
+        counters = cls(message.behavior_index, agents=message.agents, discarded=discarded, dropped=dropped, **steps)
+        largest = max(steps.values())
         if largest > MAX_STEPS:
             raise BadRequest(
                 f"a counter of behavior {message.behavior_index} is {largest}; at most {MAX_STEPS} is sane"
@@ -68,16 +61,13 @@ class ActorCounters:
 
     def to_message(self) -> session_pb2.ActorBooks:
         """Encodes."""
+        steps: dict[str, Any] = {f"{name}_steps": getattr(self, name) for name in _COUNTED_STEPS}
         return session_pb2.ActorBooks(
             behavior_index=self.behavior_index,
-            produced_steps=self.produced,
-            open_steps=self.open,
             discarded=reasons_to(self.discarded),
             dropped=reasons_to(self.dropped),
-            unacked_steps=self.unacked,
-            acked_steps=self.acked,
-            ghost_steps=self.ghost,
             agents=self.agents,
+            **steps,
         )
 
 

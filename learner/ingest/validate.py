@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,26 +43,6 @@ GENERATION: Final = "generation"
 
 
 @dataclass(frozen=True, slots=True)
-class ValidationLimits:
-    """What a chunk may be.
-
-    Attributes:
-        max_chunk_bytes: encoded.
-        max_decoded_bytes: all columns after unpacking.
-    """
-
-    max_chunk_bytes: int
-    max_decoded_bytes: int = MAX_DECODED_CHUNK_BYTES
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """A chunk that may be queued."""
-
-    chunk: Chunk
-
-
-@dataclass(frozen=True, slots=True)
 class Rejected:
     """A chunk whose rows are refused; the stream goes on.
 
@@ -79,20 +59,17 @@ class Rejected:
     detail: str
 
 
-Verdict: TypeAlias = Accepted | Rejected
-
-
-def decode(message: trajectory_pb2.Chunk, behavior: Behavior, encoded_bytes: int, limits: ValidationLimits) -> Chunk:
+def decode(message: trajectory_pb2.Chunk, behavior: Behavior, encoded_bytes: int, max_bytes: int) -> Chunk:
     """Decodes a chunk and checks its form.
 
     Raises:
         MalformedChunk: a fault of form; the sender has a bug.
     """
-    if encoded_bytes > limits.max_chunk_bytes:
+    if encoded_bytes > max_bytes:
         raise MalformedChunk(
-            f"a chunk of {encoded_bytes} bytes; at most {limits.max_chunk_bytes} (ChunkLimits.max_chunk_bytes) are "
+            f"a chunk of {encoded_bytes} bytes; at most {max_bytes} (ChunkLimits.max_chunk_bytes) are "
             "allowed: seal chunks earlier",
-            metadata={"chunk_bytes": str(encoded_bytes), "max_chunk_bytes": str(limits.max_chunk_bytes)},
+            metadata={"chunk_bytes": str(encoded_bytes), "max_chunk_bytes": str(max_bytes)},
         )
     if max(message.produced_steps, message.ghost_steps) > MAX_STEPS or message.agents > MAX_AGENTS:
         raise MalformedChunk(
@@ -102,14 +79,14 @@ def decode(message: trajectory_pb2.Chunk, behavior: Behavior, encoded_bytes: int
     return decode_chunk(
         message,
         behavior.spec,
-        max_bytes=limits.max_decoded_bytes,
+        max_bytes=MAX_DECODED_CHUNK_BYTES,
         memory_size=behavior.memory_size,
         memory_stride=behavior.memory_stride,
     )
 
 
-def judge(chunk: Chunk, behavior: Behavior, generation: int, newest_version: int | None) -> Verdict:
-    """Decides whether a chunk of right form may be queued.
+def judge(chunk: Chunk, behavior: Behavior, generation: int, newest_version: int | None) -> Rejected | None:
+    """Returns why the rows of a chunk of right form are refused; None if they may be queued.
 
     Args:
         chunk: decoded.
@@ -133,7 +110,7 @@ def judge(chunk: Chunk, behavior: Behavior, generation: int, newest_version: int
     if fault is not None:
         reason, detail = fault
         return Rejected(chunk, reason, chunk.rows, detail)
-    return Accepted(chunk)
+    return None
 
 
 def _check_version(chunk: Chunk, newest_version: int | None, behavior: str) -> None:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, types_pb2
 from tensorboard.summary.writer import record_writer
 
+from learner.observe.jsonfile import AppendFile
 from learner.observe.stats import Aggregation, StatSummary
 from learner.observe.text import printable
 
@@ -52,8 +53,7 @@ class EventFile:
         folder.mkdir(parents=True, exist_ok=True)
         now = max(time.time_ns(), _newest_ns(folder) + 10**9)
         name = f"events.out.tfevents.{now // 10**9:010d}.{socket.gethostname()}.{os.getpid()}.{now % 10**9}"
-        self._end = 0
-        self._file = (folder / name).open("xb", buffering=0)
+        self._file = AppendFile(folder / name)
         try:
             self._write(_event.Event(wall_time=time.time(), file_version="brain.Event:2"))
         except OSError:
@@ -97,20 +97,8 @@ class EventFile:
         metadata = _summary.SummaryMetadata(plugin_data=plugin)
         self._add([_summary.Summary.Value(tag=title, metadata=metadata, tensor=tensor)], step)
 
-    def flush(self) -> None:
-        """Puts everything on disk.
-
-        Raises:
-            OSError: the disk failed.
-        """
-        os.fsync(self._file.fileno())
-
     def close(self) -> None:
-        """Closes the file; twice is harmless.
-
-        Raises:
-            OSError: the disk failed.
-        """
+        """Closes the file; twice is harmless."""
         self._file.close()
 
     def _add(self, values: list[Any], step: int) -> None:
@@ -120,17 +108,7 @@ class EventFile:
     def _write(self, event: Any) -> None:
         record = io.BytesIO()
         _record_writer(record).write(event.SerializeToString())
-        rest = record.getbuffer()
-        length_bytes = len(rest)
-        try:
-            self._file.seek(self._end)
-            while rest:
-                rest = rest[self._file.write(rest) :]
-        except OSError:
-            with contextlib.suppress(OSError):  # else the next record overwrites what this one left
-                self._file.truncate(self._end)
-            raise
-        self._end += length_bytes
+        self._file.append(record.getvalue())
 
 
 def _histogram(values: NDArray[np.float64]) -> Any:

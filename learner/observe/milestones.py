@@ -19,6 +19,12 @@ class Milestones:
 
     Args:
         clock: a monotonic clock in seconds.
+
+    Attributes:
+        active_seconds: those of `wall_seconds` in which the run was not paused and an actor was there.
+        env_steps_taken: the steps noted so far.
+        seconds_to_target: time from the first step to the target, None if it was not reached.
+        env_steps_to_target: steps taken by all actors until the target was reached, None if it was not.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -26,16 +32,16 @@ class Milestones:
         self._started_at: float | None = None
         self._earlier_seconds = 0.0
         self._looked_at: float | None = None
-        self._active_seconds = 0.0
-        self._env_steps_taken = 0
-        self._seconds_to_target: float | None = None
-        self._env_steps_to_target: int | None = None
+        self.active_seconds = 0.0
+        self.env_steps_taken = 0
+        self.seconds_to_target: float | None = None
+        self.env_steps_to_target: int | None = None
 
     def note_steps(self, env_steps_taken: int) -> None:
         """Notes the steps that all actors have taken so far; the first growth starts the clock."""
-        if self._started_at is None and env_steps_taken > self._env_steps_taken:
+        if self._started_at is None and env_steps_taken > self.env_steps_taken:
             self._started_at = self._clock()
-        self._env_steps_taken = max(self._env_steps_taken, env_steps_taken)
+        self.env_steps_taken = max(self.env_steps_taken, env_steps_taken)
 
     def note_activity(self, *, is_idle: bool) -> None:
         """Counts the time since the last look as active or not; call it often, and from one thread.
@@ -45,15 +51,15 @@ class Milestones:
         """
         now = self._clock()
         if self._started_at is not None and not is_idle:
-            self._active_seconds += now - max(self._started_at, self._looked_at or self._started_at)
+            self.active_seconds += now - max(self._started_at, self._looked_at or self._started_at)
         self._looked_at = now
 
     def note_target(self) -> bool:
         """Notes that the target has been reached now, and says whether that is news; the first time counts."""
-        if self._seconds_to_target is not None:
+        if self.seconds_to_target is not None:
             return False
-        self._seconds_to_target = self.wall_seconds
-        self._env_steps_to_target = self._env_steps_taken
+        self.seconds_to_target = self.wall_seconds
+        self.env_steps_to_target = self.env_steps_taken
         return True
 
     @property
@@ -62,34 +68,14 @@ class Milestones:
         running = 0.0 if self._started_at is None else self._clock() - self._started_at
         return self._earlier_seconds + running
 
-    @property
-    def active_seconds(self) -> float:
-        """Those of `wall_seconds` in which the run was not paused and an actor was there."""
-        return self._active_seconds
-
-    @property
-    def env_steps_taken(self) -> int:
-        """The steps noted so far."""
-        return self._env_steps_taken
-
-    @property
-    def seconds_to_target(self) -> float | None:
-        """Time from the first step to the target, None if it was not reached."""
-        return self._seconds_to_target
-
-    @property
-    def env_steps_to_target(self) -> int | None:
-        """Steps taken by all actors until the target was reached, None if it was not."""
-        return self._env_steps_to_target
-
     def state_dict(self) -> dict[str, float | int | None]:
         """Returns what a checkpoint keeps."""
         return {
             "wall_seconds": self.wall_seconds,
             "active_seconds": self.active_seconds,
-            "env_steps_taken": self._env_steps_taken,
-            "seconds_to_target": self._seconds_to_target,
-            "env_steps_to_target": self._env_steps_to_target,
+            "env_steps_taken": self.env_steps_taken,
+            "seconds_to_target": self.seconds_to_target,
+            "env_steps_to_target": self.env_steps_to_target,
         }
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
@@ -100,10 +86,10 @@ class Milestones:
         """
         self._earlier_seconds = _seconds(state, "wall_seconds") or 0.0
         active_seconds = _seconds(state, "active_seconds")
-        self._active_seconds = self._earlier_seconds if active_seconds is None else active_seconds
-        self._env_steps_taken = _steps(state, "env_steps_taken") or 0
-        self._seconds_to_target = _seconds(state, "seconds_to_target")
-        self._env_steps_to_target = _steps(state, "env_steps_to_target")
+        self.active_seconds = self._earlier_seconds if active_seconds is None else active_seconds
+        self.env_steps_taken = _steps(state, "env_steps_taken") or 0
+        self.seconds_to_target = _seconds(state, "seconds_to_target")
+        self.env_steps_to_target = _steps(state, "env_steps_to_target")
         self._started_at = None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,21 +65,11 @@ class TensorBoardWriter:
         self._restarts[category] = step + 1
         self._file(category)
 
-    def flush(self) -> None:
-        """Puts everything written so far on disk.
-
-        Raises:
-            OSError: a file cannot be written.
-        """
-        for file in self._files.values():
-            file.flush()
-
     def close(self) -> None:
-        """Closes every file; what a full disk does not take is given up."""
+        """Closes every file."""
         files, self._files = self._files, {}
         for file in files.values():
-            with contextlib.suppress(OSError):  # every event was written, or its failure told
-                file.close()
+            file.close()
 
     def _file(self, category: str) -> EventFile:
         file = self._files.get(category)

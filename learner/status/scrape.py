@@ -87,19 +87,12 @@ class Scrape:
     def _behavior(self, view: BehaviorView, live: Iterable[ActorSession]) -> BehaviorNumbers:
         behavior = self._sources.behaviors.by_name(view.name)
         if behavior is None:
-            return BehaviorNumbers(view.name, view.books)
+            return BehaviorNumbers(view)
         trainer = self._sources.trainers().get(view.name)
         policy = self._sources.store.latest(view.name)
         ring = None if trainer is None else trainer.ring
         return BehaviorNumbers(
-            name=view.name,
-            books=view.books,
-            env_steps_taken=view.env_steps_taken,
-            episodes=view.episodes,
-            mean_return=view.mean_return_100,
-            queue_steps=view.queued_steps,
-            queue_bytes=view.queued_bytes,
-            queue_capacity_bytes=view.queue_capacity_bytes,
+            view,
             staged_steps=0 if ring is None else ring.staged_steps,
             ring_steps=0 if ring is None else ring.steps,
             ring_capacity_steps=0 if ring is None else ring.capacity_steps,

@@ -135,26 +135,8 @@ def history_document(view: HistoryView) -> dict[str, Any]:
 
 
 def _behavior(view: BehaviorView) -> dict[str, Any]:
-    return {
-        "name": view.name,
-        "version": view.version,
-        "env_steps_taken": view.env_steps_taken,
-        "env_steps_trained": view.env_steps_trained,
-        "max_steps": view.max_steps,
-        "steps_per_second": view.steps_per_second,
-        "episodes": view.episodes,
-        "mean_return": view.mean_return_100,
-        "mean_lag": view.mean_lag,
-        "queued_steps": view.queued_steps,
-        "queued_bytes": view.queued_bytes,
-        "queue_capacity_bytes": view.queue_capacity_bytes,
-        "log_prob_error_max": view.log_prob_error_max,
-        "target_return": view.target_return,
-        "evaluation_return_mean": view.evaluation_return_mean,
-        "best_return": view.best_return,
-        "best_step": view.best_step,
-        "books": {**view.books, "balanced": view.is_balanced},
-    }
+    shown = asdict(view)
+    return {**shown, "mean_return": shown.pop("mean_return_100"), "books": {**view.books, "balanced": view.is_balanced}}
 
 
 def _actor(view: ActorView) -> dict[str, Any]:

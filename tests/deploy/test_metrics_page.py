@@ -1,6 +1,5 @@
 """The reference page of the metrics says what the code exports, no more and no less."""
 
-import dataclasses
 import re
 from typing import NamedTuple
 
@@ -12,7 +11,7 @@ from actor_client.metrics import ActorBuild, ActorMetrics
 from actor_client.unity.metrics import PlayerMetrics, PlayersSnapshot
 from learner.observe.metrics.learner import LearnerMetrics
 from learner.observe.metrics.state import BehaviorNumbers, GpuMemory, MetricsSnapshot, Spread
-from learner.observe.view import LockstepView
+from learner.observe.view import BehaviorView, LockstepView
 from tests.architecture.tree import ROOT
 
 PAGE = ROOT / "deploy" / "METRICS.md"
@@ -61,7 +60,7 @@ def learner_text() -> bytes:
     metrics.declare_stats_writers([object()])
     metrics.calls.declare("a.B", "C", streams=(False, False))
     metrics.calls.declare("a.B", "D", streams=(True, True))
-    behavior = dataclasses.replace(BehaviorNumbers.empty("A"), mean_return=1.0)
+    behavior = BehaviorNumbers(BehaviorView("A", mean_return_100=1.0))
     metrics.watch(
         lambda: MetricsSnapshot(
             "run",

@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from learner.observe.metrics.values import BOTTLENECKS, DROP_REASONS, LOSE_EVENTS, OTHER, PREFIX
-from learner.observe.view import LedgerNumbers, LockstepView, RunState, empty_books
+from learner.observe.view import BehaviorView, LockstepView, RunState
 
 
 class Spread(NamedTuple):
@@ -34,14 +34,7 @@ class BehaviorNumbers:
     """One behavior. Steps, unless the name says bytes.
 
     Attributes:
-        name: its name.
-        books: the ledger's, from one call.
-        env_steps_taken: by all actors.
-        episodes: finished training episodes.
-        mean_return: over the newest of them; None before the first.
-        queue_steps: wait for the trainer.
-        queue_bytes: their memory.
-        queue_capacity_bytes: the most there may be.
+        view: what the panel and the page show of it.
         staged_steps: taken by the trainer and not yet in the ring.
         ring_steps: in the ring, waiting for the next update or in it.
         ring_capacity_steps: rows of the ring, of which each segment also needs one for its end.
@@ -52,14 +45,7 @@ class BehaviorNumbers:
         policy_bytes: its size.
     """
 
-    name: str
-    books: LedgerNumbers
-    env_steps_taken: int = 0
-    episodes: int = 0
-    mean_return: float | None = None
-    queue_steps: int = 0
-    queue_bytes: int = 0
-    queue_capacity_bytes: int = 0
+    view: BehaviorView
     staged_steps: int = 0
     ring_steps: int = 0
     ring_capacity_steps: int = 0
@@ -68,11 +54,6 @@ class BehaviorNumbers:
     credit_steps: int = 0
     policy_version: int = 0
     policy_bytes: int = 0
-
-    @classmethod
-    def empty(cls, name: str) -> BehaviorNumbers:
-        """Returns a behavior of which nothing has arrived."""
-        return cls(name, empty_books())
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +183,7 @@ def _each(
         kind,
         documentation,
         ("behavior",),
-        lambda snapshot: [((behavior.name,), float(value(behavior))) for behavior in snapshot.behaviors],
+        lambda snapshot: [((behavior.view.name,), float(value(behavior))) for behavior in snapshot.behaviors],
     )
 
 
@@ -217,20 +198,21 @@ def _counts(found: dict[str, int], known: tuple[str, ...]) -> Iterator[tuple[str
 
 def _dropped(snapshot: MetricsSnapshot) -> Rows:
     for behavior in snapshot.behaviors:
-        for reason, steps in _counts(behavior.books["dropped"], DROP_REASONS):
-            yield (behavior.name, reason), float(steps)
+        for reason, steps in _counts(behavior.view.books["dropped"], DROP_REASONS):
+            yield (behavior.view.name, reason), float(steps)
 
 
 def _lost(snapshot: MetricsSnapshot) -> Rows:
     for behavior in snapshot.behaviors:
-        for event, steps in _counts(behavior.books["lost"], LOSE_EVENTS):
-            yield (behavior.name, event), float(steps)
+        for event, steps in _counts(behavior.view.books["lost"], LOSE_EVENTS):
+            yield (behavior.view.name, event), float(steps)
 
 
 def _returns(snapshot: MetricsSnapshot) -> Rows:
     for behavior in snapshot.behaviors:
-        if behavior.mean_return is not None and math.isfinite(behavior.mean_return):
-            yield (behavior.name,), behavior.mean_return
+        mean = behavior.view.mean_return_100
+        if mean is not None and math.isfinite(mean):
+            yield (behavior.view.name,), mean
 
 
 def _spread(spread: Spread | None) -> Rows:
@@ -255,21 +237,28 @@ STATE: Final[tuple[StateMetric, ...]] = (
         ("state",),
         lambda now: [(("connected",), float(now.sessions_connected)), (("silent",), float(now.sessions_silent))],
     ),
-    _each("env_steps_received", "Steps in chunks that were accounted for.", lambda b: b.books["received"], "counter"),
-    _each("env_steps_trained", "Steps in completed updates.", lambda b: b.books["trained"], "counter"),
+    _each(
+        "env_steps_received", "Steps in chunks that were accounted for.", lambda b: b.view.books["received"], "counter"
+    ),
+    _each("env_steps_trained", "Steps in completed updates.", lambda b: b.view.books["trained"], "counter"),
     StateMetric(
         "env_steps_dropped", "counter", "Steps that were not and will not be trained.", ("behavior", "reason"), _dropped
     ),
-    _each("env_steps_queued", "Steps accepted whose fate is open.", lambda b: b.books["queued"]),
+    _each("env_steps_queued", "Steps accepted whose fate is open.", lambda b: b.view.books["queued"]),
     StateMetric("env_steps_lost", "counter", "Steps that a stop took.", ("behavior", "event"), _lost),
-    _each("env_steps_duplicate", "Steps in chunks that came twice.", lambda b: b.books["duplicate"], "counter"),
-    _each("unknown_sessions", "Sessions from before a restart that are not back.", lambda b: b.books["unknown"]),
-    _each("env_steps_taken", "Steps taken by all actors, as far as they said.", lambda b: b.env_steps_taken, "counter"),
-    _each("episodes", "Finished training episodes.", lambda b: b.episodes, "counter"),
+    _each("env_steps_duplicate", "Steps in chunks that came twice.", lambda b: b.view.books["duplicate"], "counter"),
+    _each("unknown_sessions", "Sessions from before a restart that are not back.", lambda b: b.view.books["unknown"]),
+    _each(
+        "env_steps_taken",
+        "Steps taken by all actors, as far as they said.",
+        lambda b: b.view.env_steps_taken,
+        "counter",
+    ),
+    _each("episodes", "Finished training episodes.", lambda b: b.view.episodes, "counter"),
     StateMetric("episode_return_mean", "gauge", "Mean return of the newest episodes.", ("behavior",), _returns),
-    _each("queue_steps", "Steps that wait for the trainer.", lambda b: b.queue_steps),
-    _each("queue_bytes", "Memory of the chunks that wait for the trainer.", lambda b: b.queue_bytes),
-    _each("queue_capacity_bytes", "Most memory that waiting chunks may take.", lambda b: b.queue_capacity_bytes),
+    _each("queue_steps", "Steps that wait for the trainer.", lambda b: b.view.queued_steps),
+    _each("queue_bytes", "Memory of the chunks that wait for the trainer.", lambda b: b.view.queued_bytes),
+    _each("queue_capacity_bytes", "Most memory that waiting chunks may take.", lambda b: b.view.queue_capacity_bytes),
     _each("staged_steps", "Steps taken by the trainer and not yet in the ring.", lambda b: b.staged_steps),
     _each("ring_steps", "Steps in the ring on the training device.", lambda b: b.ring_steps),
     _each("ring_capacity_steps", "Rows of the ring on the training device.", lambda b: b.ring_capacity_steps),

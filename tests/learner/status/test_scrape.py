@@ -56,8 +56,8 @@ async def test_queue_credit_and_policy_are_those_of_the_moment() -> None:
         await silent.renew(policies=[session_pb2.PolicyReport(behavior_index=0, generation=1, version=2)])
         now = snapshot(learner, Bottleneck("actors", "", learner_busy=0.25, actor_busy=0.75), GpuMemory(1, 2))
         behavior = now.behaviors[0]
-        assert (behavior.name, behavior.queue_steps, behavior.unsettled_steps) == (NAME, 5, 12)
-        assert behavior.books["received"] == behavior.books["queued"] == 5
+        assert (behavior.view.name, behavior.view.queued_steps, behavior.unsettled_steps) == (NAME, 5, 12)
+        assert behavior.view.books["received"] == behavior.view.books["queued"] == 5
         assert (behavior.policy_version, behavior.ahead_limit_steps) == (3, 100)
         assert behavior.policy_bytes == len(make_policy(3).payload)
         account = learner.sessions.live()[0].accounts[0]

@@ -21,7 +21,7 @@ from learner.observe.metrics.behaviors import HoldClock, LossNumbers
 from learner.observe.metrics.learner import CONTENT_TYPE, LearnerMetrics, code_name
 from learner.observe.metrics.state import BehaviorNumbers, GpuMemory, MetricsSnapshot, Spread
 from learner.observe.metrics.values import DROP_REASONS, EPISODE_RETURN, LOSE_EVENTS, REJECT_REASONS
-from learner.observe.view import LedgerNumbers, RunState
+from learner.observe.view import BehaviorView, LedgerNumbers, RunState, empty_books
 from learner.trainers import intake, on_policy
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -230,8 +230,8 @@ def test_time_held_adds_up_while_anybody_holds() -> None:
 
 def numbers_of(name: str, **books: object) -> BehaviorNumbers:
     """Returns a behavior with some of the books filled in."""
-    empty = BehaviorNumbers.empty(name)
-    return BehaviorNumbers(name, LedgerNumbers(**{**empty.books, **books}), mean_return=1.5)  # type: ignore[typeddict-item]
+    filled = LedgerNumbers(**{**empty_books(), **books})  # type: ignore[typeddict-item]
+    return BehaviorNumbers(BehaviorView(name, mean_return_100=1.5, books=filled))
 
 
 def test_the_books_of_a_scrape_balance() -> None:
@@ -268,7 +268,7 @@ def test_exactly_one_state_and_one_verdict() -> None:
 def test_what_is_not_known_is_absent() -> None:
     """A mean return before the first episode, actors that are not there, and a GPU: no NaN, but no series."""
     metrics = LearnerMetrics()
-    metrics.watch(lambda: MetricsSnapshot("run", behaviors=(BehaviorNumbers.empty("A"),)))
+    metrics.watch(lambda: MetricsSnapshot("run", behaviors=(BehaviorNumbers(BehaviorView("A")),)))
     found = {name for name, _ in samples(metrics.exposition())}
     prefix = "rollcast_learner_"
     absent = {"episode_return_mean", "actor_step_share_ratio", "actor_policy_lag_versions", "gpu_memory_reserved_bytes"}

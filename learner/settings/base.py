@@ -27,7 +27,13 @@ Path: TypeAlias = tuple[str, ...]
 class SettingsModel(BaseModel):
     """A block of the run file: frozen, and an unknown key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        coerce_numbers_to_str=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+    )
 
     ignored_keys: ClassVar[Mapping[str, str]] = {}
     """Keys of old files that are dropped, each with the warning to give."""

@@ -27,18 +27,26 @@ MAX_WAIT_SECONDS = 10**9
 class EnvironmentSettings(SettingsModel):
     """Which environment the actors of this run start, and how."""
 
-    env_path: str | None = Field(default=None, description="Unity player to start; null waits for the editor")
-    env_args: tuple[str, ...] | None = Field(default=None, description="arguments for the player")
-    base_port: PositiveWhole = Field(default=5005, le=65535, description="port of the first player")
-    num_envs: PositiveWhole = Field(default=1, le=MAX_NUMBER, description="players started by one gateway")
-    num_areas: PositiveWhole = Field(default=1, le=MAX_NUMBER, description="training areas in one player")
-    timeout_wait: PositiveWhole = Field(default=60, le=MAX_WAIT_SECONDS, description="seconds to wait for a player")
-    seed: Whole = Field(default=-1, ge=-1, le=2**31 - 1, description="seed of the run; -1 draws one")
-    max_lifetime_restarts: Whole = Field(default=10, ge=-1, description="restarts of a player; -1 has no limit")
-    restarts_rate_limit_n: Whole = Field(default=1, ge=-1, description="restarts within the period; -1 has no limit")
-    restarts_rate_limit_period_s: PositiveWhole = Field(
-        default=60, le=MAX_WAIT_SECONDS, description="the period, in seconds"
-    )
+    env_path: str | None = None
+    """Unity player to start; null waits for the editor"""
+    env_args: tuple[str, ...] | None = None
+    """arguments for the player"""
+    base_port: PositiveWhole = Field(default=5005, le=65535)
+    """port of the first player"""
+    num_envs: PositiveWhole = Field(default=1, le=MAX_NUMBER)
+    """players started by one gateway"""
+    num_areas: PositiveWhole = Field(default=1, le=MAX_NUMBER)
+    """training areas in one player"""
+    timeout_wait: PositiveWhole = Field(default=60, le=MAX_WAIT_SECONDS)
+    """seconds to wait for a player"""
+    seed: Whole = Field(default=-1, ge=-1, le=2**31 - 1)
+    """seed of the run; -1 draws one"""
+    max_lifetime_restarts: Whole = Field(default=10, ge=-1)
+    """restarts of a player; -1 has no limit"""
+    restarts_rate_limit_n: Whole = Field(default=1, ge=-1)
+    """restarts within the period; -1 has no limit"""
+    restarts_rate_limit_period_s: PositiveWhole = Field(default=60, le=MAX_WAIT_SECONDS)
+    """the period, in seconds"""
 
     @field_validator("env_args", mode="before")
     @classmethod
@@ -58,23 +66,22 @@ class EnvironmentSettings(SettingsModel):
 class EngineSettings(SettingsModel):
     """Settings of the Unity engine."""
 
-    width: PositiveWhole = Field(default=84, le=MAX_NUMBER, description="width of the player's window, in pixels")
-    height: PositiveWhole = Field(default=84, le=MAX_NUMBER, description="height of the player's window, in pixels")
-    quality_level: Whole = Field(default=5, ge=-MAX_NUMBER, le=MAX_NUMBER, description="Unity's quality level")
-    time_scale: PositiveReal = Field(
-        default=20.0, le=MAX_TIME_SCALE, description="how much faster than the clock the game runs"
-    )
-    target_frame_rate: Whole = Field(
-        default=-1, ge=-MAX_NUMBER, le=MAX_NUMBER, description="frames drawn a second; -1 for the fastest"
-    )
-    capture_frame_rate: Whole = Field(
-        default=60,
-        ge=-MAX_NUMBER,
-        le=MAX_NUMBER,
-        description="frames a second of game time, whatever the clock says: steps are equally long",
-    )
-    no_graphics: bool = Field(default=False, description="players draw nothing")
-    no_graphics_monitor: bool = Field(default=False, description="players draw nothing but the first one")
+    width: PositiveWhole = Field(default=84, le=MAX_NUMBER)
+    """width of the player's window, in pixels"""
+    height: PositiveWhole = Field(default=84, le=MAX_NUMBER)
+    """height of the player's window, in pixels"""
+    quality_level: Whole = Field(default=5, ge=-MAX_NUMBER, le=MAX_NUMBER)
+    """Unity's quality level"""
+    time_scale: PositiveReal = Field(default=20.0, le=MAX_TIME_SCALE)
+    """how much faster than the clock the game runs"""
+    target_frame_rate: Whole = Field(default=-1, ge=-MAX_NUMBER, le=MAX_NUMBER)
+    """frames drawn a second; -1 for the fastest"""
+    capture_frame_rate: Whole = Field(default=60, ge=-MAX_NUMBER, le=MAX_NUMBER)
+    """frames a second of game time, whatever the clock says: steps are equally long"""
+    no_graphics: bool = False
+    """players draw nothing"""
+    no_graphics_monitor: bool = False
+    """players draw nothing but the first one"""
 
 
 class CheckpointSettings(SettingsModel):
@@ -85,14 +92,22 @@ class CheckpointSettings(SettingsModel):
         "train_model": "is an old name without effect: training is the default",
     }
 
-    run_id: str = Field(default="ppo", description="name of the run: its folder in results_dir")
-    initialize_from: str | None = Field(default=None, description="run whose weights this one starts from")
-    load_model: bool = Field(default=False, description="old name of resume")
-    resume: bool | Literal["auto"] = Field(default=False, description="go on with the run; auto: if there is one")
-    force: bool = Field(default=False, description="start anew although the run folder exists")
-    train_model: bool = Field(default=False, description="old name without effect")
-    inference: bool = Field(default=False, description="act and measure, without training")
-    results_dir: str = Field(default="results", description="folder of all runs")
+    run_id: str = "ppo"
+    """name of the run: its folder in results_dir"""
+    initialize_from: str | None = None
+    """run whose weights this one starts from"""
+    load_model: bool = False
+    """old name of resume"""
+    resume: bool | Literal["auto"] = False
+    """go on with the run; auto: if there is one"""
+    force: bool = False
+    """start anew although the run folder exists"""
+    train_model: bool = False
+    """old name without effect"""
+    inference: bool = False
+    """act and measure, without training"""
+    results_dir: str = "results"
+    """folder of all runs"""
 
     @field_validator("run_id", "initialize_from")
     @classmethod
@@ -106,4 +121,5 @@ class CheckpointSettings(SettingsModel):
 class TorchSettings(LenientSettings):
     """Settings of torch."""
 
-    device: str | None = Field(default=None, description="cpu, cuda, cuda:1, ...; null is cuda if available, else cpu")
+    device: str | None = None
+    """cpu, cuda, cuda:1, ...; null is cuda if available, else cpu"""

@@ -76,12 +76,14 @@ class HyperparameterSettings(SettingsModel):
         owners = trainers_with(lambda model: key in model.model_fields)
         return f"it is a hyperparameter of {owners}" if owners else None
 
-    batch_size: PositiveWhole = Field(default=1024, description="steps in one minibatch")
-    buffer_size: PositiveWhole = Field(default=10240, description="steps collected before an update")
-    learning_rate: NonNegativeReal = Field(default=3e-4, description="Adam's step size at the start")
-    learning_rate_schedule: Schedule = Field(
-        default="linear", description="linear to 1e-10 over max_steps, or constant"
-    )
+    batch_size: PositiveWhole = 1024
+    """steps in one minibatch"""
+    buffer_size: PositiveWhole = 10240
+    """steps collected before an update"""
+    learning_rate: NonNegativeReal = 3e-4
+    """Adam's step size at the start"""
+    learning_rate_schedule: Schedule = "linear"
+    """linear to 1e-10 over max_steps, or constant"""
 
     @property
     def part_steps(self) -> int:
@@ -97,9 +99,8 @@ def _schedule_of_learning_rate(values: dict[str, object]) -> Schedule:
 class AccumulatingHyperparameters(HyperparameterSettings):
     """What trainers share that can compute a minibatch in parts."""
 
-    gradient_accumulation: PositiveWhole = Field(
-        default=1, description="parts that a minibatch is computed in, one after another, where it does not fit at once"
-    )
+    gradient_accumulation: PositiveWhole = 1
+    """parts that a minibatch is computed in, one after another, where it does not fit at once"""
 
     @model_validator(mode="after")
     def _parts_are_whole(self) -> Self:
@@ -119,20 +120,18 @@ class AccumulatingHyperparameters(HyperparameterSettings):
 class ActorCriticHyperparameters(AccumulatingHyperparameters):
     """What the trainers with one actor and one critic share: ML-Agents' keys and defaults, and some of Rollcast."""
 
-    beta: NonNegativeReal = Field(default=5e-3, description="weight of the entropy bonus")
-    num_epoch: PositiveWhole = Field(
-        default=3, description="passes over the buffer in one update, which a stop of the learner waits for"
-    )
-    beta_schedule: Schedule = Field(
-        default_factory=_schedule_of_learning_rate, description="linear to 1e-5, or constant"
-    )
-    max_grad_norm: PositiveReal | None = Field(
-        default=None, description="largest norm of a gradient; null does not clip"
-    )
-    ratio: Literal["per_action", "joint"] = Field(
-        default="per_action", description="clip the ratio of each action factor (as ML-Agents) or of the whole action"
-    )
-    adam_epsilon: PositiveReal = Field(default=1e-8, description="Adam's epsilon")
+    beta: NonNegativeReal = 5e-3
+    """weight of the entropy bonus"""
+    num_epoch: PositiveWhole = 3
+    """passes over the buffer in one update, which a stop of the learner waits for"""
+    beta_schedule: Schedule = Field(default_factory=_schedule_of_learning_rate)
+    """linear to 1e-5, or constant"""
+    max_grad_norm: PositiveReal | None = None
+    """largest norm of a gradient; null does not clip"""
+    ratio: Literal["per_action", "joint"] = "per_action"
+    """clip the ratio of each action factor (as ML-Agents) or of the whole action"""
+    adam_epsilon: PositiveReal = 1e-8
+    """Adam's epsilon"""
 
 
 class OnPolicyHyperparameters(ActorCriticHyperparameters):
@@ -140,17 +139,19 @@ class OnPolicyHyperparameters(ActorCriticHyperparameters):
 
     traits = Traits(on_policy=True, max_policy_lag=4, repeatable=True, first_update=("buffer_size",))
 
-    epsilon: PositiveReal = Field(default=0.2, le=MAX_EPSILON, description="clipping range of the ratio")
-    lambd: Real = Field(default=0.95, ge=0, le=1, description="lambda of generalized advantage estimation")
-    epsilon_schedule: Schedule = Field(
-        default_factory=_schedule_of_learning_rate, description="linear to 0.1, or constant"
-    )
+    epsilon: PositiveReal = Field(default=0.2, le=MAX_EPSILON)
+    """clipping range of the ratio"""
+    lambd: Real = Field(default=0.95, ge=0, le=1)
+    """lambda of generalized advantage estimation"""
+    epsilon_schedule: Schedule = Field(default_factory=_schedule_of_learning_rate)
+    """linear to 0.1, or constant"""
 
 
 class SharedCriticHyperparameters(ActorCriticHyperparameters):
     """What the trainers have whose critic may be a head on the policy's body."""
 
-    shared_critic: bool = Field(default=False, description="one body for policy and values")
+    shared_critic: bool = False
+    """one body for policy and values"""
 
 
 class PPOHyperparameters(SharedCriticHyperparameters, OnPolicyHyperparameters):
@@ -168,11 +169,12 @@ class VTraceHyperparameters(SharedCriticHyperparameters):
 
     traits = Traits(max_policy_lag=32, threaded=True, repeatable=True, first_update=("buffer_size",))
 
-    ratio: Literal["per_action", "joint"] = Field(
-        default="joint", description="take the ratio of the whole action, or of each action factor (as ML-Agents' ppo)"
-    )
-    rho_bar: PositiveReal = Field(default=1.0, description="largest ratio in the temporal differences of V-trace")
-    c_bar: PositiveReal = Field(default=1.0, description="largest ratio in the traces of V-trace; at most rho_bar")
+    ratio: Literal["per_action", "joint"] = "joint"
+    """take the ratio of the whole action, or of each action factor (as ML-Agents' ppo)"""
+    rho_bar: PositiveReal = 1.0
+    """largest ratio in the temporal differences of V-trace"""
+    c_bar: PositiveReal = 1.0
+    """largest ratio in the traces of V-trace; at most rho_bar"""
 
     @model_validator(mode="after")
     def _traces_are_truncated_first(self) -> Self:
@@ -187,19 +189,23 @@ class VTraceHyperparameters(SharedCriticHyperparameters):
 class APPOHyperparameters(VTraceHyperparameters, OnPolicyHyperparameters):
     """Asynchronous PPO: the defaults of PPO, but for the ratio."""
 
-    lambd: Fraction = Field(default=0.95, description="lambda of V-trace")
+    lambd: Fraction = 0.95
+    """lambda of V-trace"""
 
 
 class IMPALAHyperparameters(VTraceHyperparameters):
     """The V-trace actor-critic (Espeholt et al. 2018, arXiv:1802.01561)."""
 
-    batch_size: PositiveWhole = Field(default=256, description="steps in one minibatch")
-    buffer_size: PositiveWhole = Field(default=2048, description="steps collected before an update")
-    num_epoch: PositiveWhole = Field(default=1, description="passes over the buffer in one update")
-    lambd: Fraction = Field(default=0.95, description="lambda of V-trace")
-    max_grad_norm: PositiveReal | None = Field(
-        default=0.5, description="largest norm of a gradient; null does not clip"
-    )
+    batch_size: PositiveWhole = 256
+    """steps in one minibatch"""
+    buffer_size: PositiveWhole = 2048
+    """steps collected before an update"""
+    num_epoch: PositiveWhole = 1
+    """passes over the buffer in one update"""
+    lambd: Fraction = 0.95
+    """lambda of V-trace"""
+    max_grad_norm: PositiveReal | None = 0.5
+    """largest norm of a gradient; null does not clip"""
 
 
 def _steps_per_update(values: dict[str, object]) -> float:
@@ -213,24 +219,22 @@ class ReplayHyperparameters(AccumulatingHyperparameters):
 
     traits = Traits(replay=True, repeatable=True, first_update=("batch_size", "buffer_init_steps"))
 
-    batch_size: PositiveWhole = Field(default=128, description="steps in one minibatch")
-    buffer_size: PositiveWhole = Field(default=50000, description="steps the replay memory holds")
-    buffer_init_steps: NonNegativeWhole = Field(default=0, description="steps collected before the first update")
-    steps_per_update: Real = Field(
-        default=1.0, ge=MIN_STEPS_PER_UPDATE, le=MAX_STEPS_PER_UPDATE, description="steps collected for each update"
-    )
-    save_replay_buffer: bool = Field(default=False, description="keep the replay memory over a restart")
+    batch_size: PositiveWhole = 128
+    """steps in one minibatch"""
+    buffer_size: PositiveWhole = 50000
+    """steps the replay memory holds"""
+    buffer_init_steps: NonNegativeWhole = 0
+    """steps collected before the first update"""
+    steps_per_update: Real = Field(default=1.0, ge=MIN_STEPS_PER_UPDATE, le=MAX_STEPS_PER_UPDATE)
+    """steps collected for each update"""
+    save_replay_buffer: bool = False
+    """keep the replay memory over a restart"""
     reward_signal_steps_per_update: Real = Field(
-        default_factory=_steps_per_update,
-        ge=MIN_STEPS_PER_UPDATE,
-        le=MAX_STEPS_PER_UPDATE,
-        description="steps for each update of the reward signals",
+        default_factory=_steps_per_update, ge=MIN_STEPS_PER_UPDATE, le=MAX_STEPS_PER_UPDATE
     )
-    max_update_debt: NonNegativeWhole | None = Field(
-        default=None,
-        le=MAX_UPDATE_DEBT,
-        description="updates that may be owed when more steps are taken in; null: those of one chunk",
-    )
+    """steps for each update of the reward signals"""
+    max_update_debt: NonNegativeWhole | None = Field(default=None, le=MAX_UPDATE_DEBT)
+    """updates that may be owed when more steps are taken in; null: those of one chunk"""
 
     @model_validator(mode="after")
     def _signals_learn_a_few_times(self) -> Self:
@@ -249,15 +253,16 @@ class SACHyperparameters(ReplayHyperparameters):
 
     traits = replace(ReplayHyperparameters.traits, squashed=True)
 
-    learning_rate_schedule: Schedule = Field(
-        default="constant", description="linear to 1e-10 over max_steps, or constant"
-    )
-    tau: Fraction = Field(default=0.005, description="share of the newest values in the target network")
-    init_entcoef: NonNegativeReal = Field(default=1.0, description="entropy coefficient at the start")
-    max_grad_norm: PositiveReal | None = Field(
-        default=None, description="largest norm of a gradient, of policy and critics each; null does not clip"
-    )
-    adam_epsilon: PositiveReal = Field(default=1e-8, description="Adam's epsilon")
+    learning_rate_schedule: Schedule = "constant"
+    """linear to 1e-10 over max_steps, or constant"""
+    tau: Fraction = 0.005
+    """share of the newest values in the target network"""
+    init_entcoef: NonNegativeReal = 1.0
+    """entropy coefficient at the start"""
+    max_grad_norm: PositiveReal | None = None
+    """largest norm of a gradient, of policy and critics each; null does not clip"""
+    adam_epsilon: PositiveReal = 1e-8
+    """Adam's epsilon"""
 
 
 class OwnTrainer(NamedTuple):

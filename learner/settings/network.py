@@ -17,10 +17,10 @@ MAX_LAYERS = 1000
 class MemorySettings(LenientSettings):
     """A recurrent memory; an empty map turns it on with these defaults."""
 
-    sequence_length: PositiveWhole = Field(default=64, description="steps trained in one sequence")
-    memory_size: PositiveWhole = Field(
-        default=128, le=MAX_WIDTH, description="numbers in the memory; even, for it holds two halves"
-    )
+    sequence_length: PositiveWhole = 64
+    """steps trained in one sequence"""
+    memory_size: PositiveWhole = Field(default=128, le=MAX_WIDTH)
+    """numbers in the memory; even, for it holds two halves"""
 
     @field_validator("memory_size")
     @classmethod
@@ -33,37 +33,39 @@ class MemorySettings(LenientSettings):
 class TowerSettings(LenientSettings):
     """A residual tower over planes of a board; an empty map turns it on with these defaults."""
 
-    depth: PositiveWhole = Field(default=5, le=MAX_LAYERS, description="residual blocks, of two convolutions each")
-    width: PositiveWhole = Field(default=64, le=MAX_WIDTH, description="planes of each convolution")
-    policy_planes: PositiveWhole = Field(default=2, le=MAX_WIDTH, description="planes that the policy head looks at")
-    value_planes: PositiveWhole = Field(default=1, le=MAX_WIDTH, description="planes that the value head looks at")
+    depth: PositiveWhole = Field(default=5, le=MAX_LAYERS)
+    """residual blocks, of two convolutions each"""
+    width: PositiveWhole = Field(default=64, le=MAX_WIDTH)
+    """planes of each convolution"""
+    policy_planes: PositiveWhole = Field(default=2, le=MAX_WIDTH)
+    """planes that the policy head looks at"""
+    value_planes: PositiveWhole = Field(default=1, le=MAX_WIDTH)
+    """planes that the value head looks at"""
 
 
 class NetworkSettings(LenientSettings):
     """The network of a behavior or of a reward signal."""
 
-    normalize: bool = Field(
-        default=False, description="normalize vector observations by their running mean and variance"
-    )
-    hidden_units: PositiveWhole = Field(default=128, le=MAX_WIDTH, description="width of each layer")
-    num_layers: PositiveWhole = Field(default=2, le=MAX_LAYERS, description="layers of the body")
-    vis_encode_type: str = Field(
-        default="simple",
-        description="encoder of visual observations: simple, nature_cnn, resnet, match3, fully_connected, or an entry "
-        "point's name",
-    )
-    memory: MemorySettings | None = Field(default=None, description="recurrent memory; null has none")
-    tower: TowerSettings | None = Field(
-        default=None, description="residual tower for boards, in place of encoders and layers; null has none"
-    )
-    goal_conditioning_type: Literal["hyper", "none"] = Field(default="hyper", description="how goal observations enter")
-    deterministic: bool = Field(default=False, description="take the most likely action instead of a sample")
-    activation: Literal["swish", "tanh", "relu"] = Field(
-        default="tanh", description="activation of the body's layers; ML-Agents has swish"
-    )
-    initialization: Literal["kaiming", "lecun", "orthogonal"] = Field(
-        default="orthogonal", description="initial weights; lecun is what ML-Agents draws"
-    )
+    normalize: bool = False
+    """normalize vector observations by their running mean and variance"""
+    hidden_units: PositiveWhole = Field(default=128, le=MAX_WIDTH)
+    """width of each layer"""
+    num_layers: PositiveWhole = Field(default=2, le=MAX_LAYERS)
+    """layers of the body"""
+    vis_encode_type: str = "simple"
+    """encoder of visual observations: simple, nature_cnn, resnet, match3, fully_connected, or an entry point's name"""
+    memory: MemorySettings | None = None
+    """recurrent memory; null has none"""
+    tower: TowerSettings | None = None
+    """residual tower for boards, in place of encoders and layers; null has none"""
+    goal_conditioning_type: Literal["hyper", "none"] = "hyper"
+    """how goal observations enter"""
+    deterministic: bool = False
+    """take the most likely action instead of a sample"""
+    activation: Literal["swish", "tanh", "relu"] = "tanh"
+    """activation of the body's layers; ML-Agents has swish"""
+    initialization: Literal["kaiming", "lecun", "orthogonal"] = "orthogonal"
+    """initial weights; lecun is what ML-Agents draws"""
 
     @field_validator("vis_encode_type")
     @classmethod

@@ -22,25 +22,24 @@ class UnknownBehaviorError(UserError):
 class RunOptions(SettingsModel):
     """A run: ML-Agents' blocks as they are, and the service's own under ``rollcast``."""
 
-    default_settings: TrainerSettings | None = Field(
-        default=None, description="settings of behaviors that are not listed"
-    )
-    behaviors: dict[str, TrainerSettings] = Field(default_factory=dict, description="settings of each behavior")
-    env_settings: EnvironmentSettings = Field(
-        default_factory=EnvironmentSettings, description="which environments gateways start, and how"
-    )
-    engine_settings: EngineSettings = Field(default_factory=EngineSettings, description="settings of the Unity engine")
-    environment_parameters: dict[str, ParameterSettings] | None = Field(
-        default=None, description="parameters of the environment: constants, samplers, lessons"
-    )
-    checkpoint_settings: CheckpointSettings = Field(
-        default_factory=CheckpointSettings, description="where the run is kept, and what it starts from"
-    )
-    torch_settings: TorchSettings = Field(default_factory=TorchSettings, description="settings of torch")
-    debug: bool = Field(default=False, description="log at debug level")
-    rollcast: ServiceSettings = Field(
-        default_factory=ServiceSettings, description="addresses, limits and pace of the learner"
-    )
+    default_settings: TrainerSettings | None = None
+    """settings of behaviors that are not listed"""
+    behaviors: dict[str, TrainerSettings] = Field(default_factory=dict)
+    """settings of each behavior"""
+    env_settings: EnvironmentSettings = Field(default_factory=EnvironmentSettings)
+    """which environments gateways start, and how"""
+    engine_settings: EngineSettings = Field(default_factory=EngineSettings)
+    """settings of the Unity engine"""
+    environment_parameters: dict[str, ParameterSettings] | None = None
+    """parameters of the environment: constants, samplers, lessons"""
+    checkpoint_settings: CheckpointSettings = Field(default_factory=CheckpointSettings)
+    """where the run is kept, and what it starts from"""
+    torch_settings: TorchSettings = Field(default_factory=TorchSettings)
+    """settings of torch"""
+    debug: bool = False
+    """log at debug level"""
+    rollcast: ServiceSettings = Field(default_factory=ServiceSettings)
+    """addresses, limits and pace of the learner"""
 
     @field_validator("behaviors")
     @classmethod

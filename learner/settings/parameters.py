@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Literal, Self
 
-from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
+from pydantic import SerializeAsAny, ValidationInfo, field_validator, model_validator
 
 from learner.settings.base import (
     LenientSettings,
@@ -29,7 +29,8 @@ MAX_FLOAT32 = 3.4028234663852886e38
 class SamplerParameters(SettingsModel):
     """What every sampler has."""
 
-    seed: Whole = Field(default=-1, description="-1 derives one from the run seed")
+    seed: Whole = -1
+    """-1 derives one from the run seed"""
 
     def numbers(self) -> Iterator[float]:
         """Yields every number that goes to players as float32."""
@@ -41,14 +42,17 @@ class SamplerParameters(SettingsModel):
 class ConstantParameters(SamplerParameters):
     """Always the same value."""
 
-    value: Real = Field(default=0.0, description="the value")
+    value: Real = 0.0
+    """the value"""
 
 
 class UniformParameters(SamplerParameters):
     """Uniform between two bounds."""
 
-    min_value: Real = Field(default=0.0, description="least value; at most max_value")
-    max_value: Real = Field(default=1.0, description="largest value")
+    min_value: Real = 0.0
+    """least value; at most max_value"""
+    max_value: Real = 1.0
+    """largest value"""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -60,16 +64,17 @@ class UniformParameters(SamplerParameters):
 class GaussianParameters(SamplerParameters):
     """A normal distribution."""
 
-    mean: Real = Field(default=1.0, description="mean")
-    st_dev: Real = Field(default=1.0, description="standard deviation")
+    mean: Real = 1.0
+    """mean"""
+    st_dev: Real = 1.0
+    """standard deviation"""
 
 
 class MultiRangeUniformParameters(SamplerParameters):
     """Uniform over several intervals."""
 
-    intervals: tuple[tuple[Real, Real], ...] = Field(
-        default=((0.0, 1.0),), description="pairs of a least and a largest value"
-    )
+    intervals: tuple[tuple[Real, Real], ...] = ((0.0, 1.0),)
+    """pairs of a least and a largest value"""
 
     @field_validator("intervals", mode="before")
     @classmethod
@@ -104,10 +109,10 @@ SAMPLERS: Mapping[str, type[SamplerParameters]] = MappingProxyType(
 class Sampler(LenientSettings):
     """What an environment parameter is drawn from; as in ML-Agents, a number or true and false will do."""
 
-    sampler_type: Literal["uniform", "gaussian", "multirangeuniform", "constant"] = Field(
-        description="how the value is drawn at each reset"
-    )
-    sampler_parameters: SerializeAsAny[SamplerParameters] = Field(description="what the sampler needs, see below")
+    sampler_type: Literal["uniform", "gaussian", "multirangeuniform", "constant"]
+    """how the value is drawn at each reset"""
+    sampler_parameters: SerializeAsAny[SamplerParameters]
+    """what the sampler needs, see below"""
 
     @classmethod
     def annotation_for(cls, key: str, raw: Mapping[str, Value]) -> object:
@@ -139,17 +144,18 @@ class Sampler(LenientSettings):
 class CompletionCriteria(SettingsModel):
     """When a lesson is learned."""
 
-    behavior: str = Field(description="behavior name, without a team")
-    measure: Literal["reward", "progress"] = Field(
-        default="reward",
-        description="reward: mean return of the newest episodes; progress: its steps, as a share of max_steps",
-    )
-    min_lesson_length: NonNegativeWhole = Field(default=0, description="episodes before the lesson can end")
-    signal_smoothing: bool = Field(
-        default=True, description="a quarter of the last measured value is kept in the next one"
-    )
-    threshold: Real = Field(default=0.0, description="the lesson ends once the measure is above this")
-    require_reset: bool = Field(default=False, description="environments are reset when the next lesson begins")
+    behavior: str
+    """behavior name, without a team"""
+    measure: Literal["reward", "progress"] = "reward"
+    """reward: mean return of the newest episodes; progress: its steps, as a share of max_steps"""
+    min_lesson_length: NonNegativeWhole = 0
+    """episodes before the lesson can end"""
+    signal_smoothing: bool = True
+    """a quarter of the last measured value is kept in the next one"""
+    threshold: Real = 0.0
+    """the lesson ends once the measure is above this"""
+    require_reset: bool = False
+    """environments are reset when the next lesson begins"""
 
     @model_validator(mode="after")
     def _progress_is_a_fraction(self) -> Self:
@@ -161,17 +167,19 @@ class CompletionCriteria(SettingsModel):
 class Lesson(SettingsModel):
     """One lesson of a curriculum."""
 
-    name: str = Field(description="name of the lesson, for logs and statistics")
-    value: Sampler = Field(description="a number or a sampler")
-    completion_criteria: CompletionCriteria | None = Field(
-        default=None, description="when the next lesson begins; every lesson but the last needs it"
-    )
+    name: str
+    """name of the lesson, for logs and statistics"""
+    value: Sampler
+    """a number or a sampler"""
+    completion_criteria: CompletionCriteria | None = None
+    """when the next lesson begins; every lesson but the last needs it"""
 
 
 class ParameterSettings(SettingsModel):
     """One environment parameter: its lessons, in order."""
 
-    curriculum: tuple[Lesson, ...] = Field(description="lessons, in order")
+    curriculum: tuple[Lesson, ...]
+    """lessons, in order"""
 
     @classmethod
     def model_for(cls, raw: Mapping[str, Value]) -> type[SettingsModel]:

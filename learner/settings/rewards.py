@@ -35,14 +35,17 @@ from learner.settings.network import MAX_WIDTH, NetworkSettings
 class RewardSignalSettings(SettingsModel):
     """What every reward signal has."""
 
-    gamma: Fraction = Field(default=0.99, description="discount of this signal")
-    strength: Real = Field(default=1.0, description="factor of this signal; a negative one turns it round")
+    gamma: Fraction = 0.99
+    """discount of this signal"""
+    strength: Real = 1.0
+    """factor of this signal; a negative one turns it round"""
 
 
 class ExtrinsicSettings(RewardSignalSettings):
     """The environment's own reward; it has a network in ML-Agents' files too, which nothing uses."""
 
-    network_settings: NetworkSettings = Field(default_factory=NetworkSettings, description="unused")
+    network_settings: NetworkSettings = Field(default_factory=NetworkSettings)
+    """unused"""
 
 
 def _network_of_encoding_size(values: dict[str, object]) -> NetworkSettings:
@@ -54,15 +57,12 @@ def _network_of_encoding_size(values: dict[str, object]) -> NetworkSettings:
 class LearnedSignalSettings(RewardSignalSettings):
     """What the signals with a network of their own have."""
 
-    learning_rate: NonNegativeReal = Field(default=3e-4, description="step size of the signal's Adam")
-    encoding_size: PositiveWhole | None = Field(
-        default=None,
-        le=MAX_WIDTH,
-        description="deprecated: hidden_units of the signal's network, if network_settings is absent",
-    )
-    network_settings: NetworkSettings = Field(
-        default_factory=_network_of_encoding_size, description="the network of the signal"
-    )
+    learning_rate: NonNegativeReal = 3e-4
+    """step size of the signal's Adam"""
+    encoding_size: PositiveWhole | None = Field(default=None, le=MAX_WIDTH)
+    """deprecated: hidden_units of the signal's network, if network_settings is absent"""
+    network_settings: NetworkSettings = Field(default_factory=_network_of_encoding_size)
+    """the network of the signal"""
 
 
 class CuriositySettings(LearnedSignalSettings):
@@ -72,15 +72,19 @@ class CuriositySettings(LearnedSignalSettings):
 class RNDSettings(LearnedSignalSettings):
     """Random network distillation (Burda et al. 2018, arXiv:1810.12894)."""
 
-    learning_rate: NonNegativeReal = Field(default=1e-4, description="step size of the signal's Adam")
+    learning_rate: NonNegativeReal = 1e-4
+    """step size of the signal's Adam"""
 
 
 class GAILSettings(LearnedSignalSettings):
     """Generative adversarial imitation (Ho and Ermon 2016, arXiv:1606.03476)."""
 
-    demo_path: str = Field(description="demonstration file or folder")
-    use_actions: bool = Field(default=False, description="judge actions too, not observations alone")
-    use_vail: bool = Field(default=False, description="judge by a few noisy numbers of what was seen")
+    demo_path: str
+    """demonstration file or folder"""
+    use_actions: bool = False
+    """judge actions too, not observations alone"""
+    use_vail: bool = False
+    """judge by a few noisy numbers of what was seen"""
 
 
 def _named(name: str) -> Callable[[Any, ValidatorFunctionWrapHandler], RewardSignalSettings]:
@@ -102,10 +106,14 @@ class RewardSignals(SettingsModel):
     Those of installed packages are fields of a model that `model_for` makes.
     """
 
-    extrinsic: ExtrinsicSettings | None = Field(default=None, description="the environment's own reward")
-    curiosity: CuriositySettings | None = Field(default=None, description="what its model did not foresee")
-    rnd: RNDSettings | None = Field(default=None, description="what is new to its network")
-    gail: GAILSettings | None = Field(default=None, description="what looks like demonstrations")
+    extrinsic: ExtrinsicSettings | None = None
+    """the environment's own reward"""
+    curiosity: CuriositySettings | None = None
+    """what its model did not foresee"""
+    rnd: RNDSettings | None = None
+    """what is new to its network"""
+    gail: GAILSettings | None = None
+    """what looks like demonstrations"""
 
     def active(self) -> Mapping[str, RewardSignalSettings]:
         """Returns the signals in use by name, in the order extrinsic, curiosity, rnd, gail, then those of packages."""

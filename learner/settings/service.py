@@ -89,25 +89,18 @@ def _default_lags() -> str:
 class LockstepSettings(SettingsModel):
     """One barrier over all behaviors: every round takes the same steps of the same actors, in the same order."""
 
-    actors: PositiveWhole = Field(
-        default=1,
-        le=MAX_LOCKSTEP_ACTORS,
-        description="actors of a round, with the indices 0, 1, ...; training waits for all",
-    )
-    actor_names: tuple[str, ...] | None = Field(
-        default=None, description="their names (--name) in the order of their indices; null goes by who came first"
-    )
+    actors: PositiveWhole = Field(default=1, le=MAX_LOCKSTEP_ACTORS)
+    """actors of a round, with the indices 0, 1, ...; training waits for all"""
+    actor_names: tuple[str, ...] | None = None
+    """their names (--name) in the order of their indices; null goes by who came first"""
     quota_steps: PositiveWhole | None = Field(
         default=None,
         le=MAX_STEPS,
         description="steps each agent takes in a round, which is one update; null takes just enough to pass buffer_size "
         f"({trainers_with(lambda model: model.traits.replay)}: time_horizon)",
     )
-    checkpoint_updates: PositiveWhole = Field(
-        default=50,
-        le=MAX_STEPS,
-        description="rounds between recovery checkpoints; environments begin anew at each",
-    )
+    checkpoint_updates: PositiveWhole = Field(default=50, le=MAX_STEPS)
+    """rounds between recovery checkpoints; environments begin anew at each"""
 
     @field_validator("actor_names")
     @classmethod
@@ -132,62 +125,52 @@ class LockstepSettings(SettingsModel):
 class EvaluationSettings(SettingsModel):
     """Whole episodes that some actors play with one policy, and that nothing learns from."""
 
-    interval_steps: PositiveWhole | None = Field(
-        default=None, le=MAX_INTERVAL_STEPS, description="trainer steps between evaluations; null makes none"
-    )
-    episodes: PositiveWhole = Field(
-        default=10, le=MAX_EPISODES, description="episodes of one evaluation, of each behavior"
-    )
-    deterministic: bool = Field(default=True, description="the mode of the distribution acts, not a draw")
-    actors: PositiveWhole = Field(
-        default=1, le=MAX_EPISODES, description="actors that play, in equal shares; the others train on"
-    )
-    max_silent_seconds: PositiveReal = Field(
-        default=600.0,
-        le=MAX_SILENT_SECONDS,
-        description="an evaluation in which no episode ends for so long is given up; longer than any episode takes",
-    )
+    interval_steps: PositiveWhole | None = Field(default=None, le=MAX_INTERVAL_STEPS)
+    """trainer steps between evaluations; null makes none"""
+    episodes: PositiveWhole = Field(default=10, le=MAX_EPISODES)
+    """episodes of one evaluation, of each behavior"""
+    deterministic: bool = True
+    """the mode of the distribution acts, not a draw"""
+    actors: PositiveWhole = Field(default=1, le=MAX_EPISODES)
+    """actors that play, in equal shares; the others train on"""
+    max_silent_seconds: PositiveReal = Field(default=600.0, le=MAX_SILENT_SECONDS)
+    """an evaluation in which no episode ends for so long is given up; longer than any episode takes"""
 
 
 class ServiceSettings(SettingsModel):
     """Addresses, limits and pace of the learner."""
 
-    address: str = Field(default="127.0.0.1:50051", description="where actors connect; port 0 takes any free port")
-    insecure: bool = Field(default=False, description="allow plain text on an address other machines can reach")
-    control_address: str = Field(
-        default="127.0.0.1:0", description="where status, pause and stop commands connect; loopback"
-    )
-    http: bool = Field(default=True, description="serve the status page, /metrics and /healthz")
-    http_address: str = Field(
-        default=DEFAULT_HTTP_ADDRESS, description="where they are; if this default is taken, a free port is"
-    )
-    operator_token_file: str | None = Field(
-        default=None, description="file with the token for the page's buttons; null makes one in the run folder"
-    )
-    reflection: bool = Field(default=False, description="offer gRPC server reflection")
-    max_sessions: PositiveWhole = Field(default=1024, le=MAX_SESSIONS, description="actors connected at once")
-    lease_seconds: PositiveReal = Field(
-        default=15.0, ge=MIN_SECONDS, le=DAY_SECONDS, description="a silent session ends after this long"
-    )
-    drain_seconds: PositiveReal = Field(
-        default=5.0, le=DAY_SECONDS, description="time for actors to send what they have at the end"
-    )
+    address: str = "127.0.0.1:50051"
+    """where actors connect; port 0 takes any free port"""
+    insecure: bool = False
+    """allow plain text on an address other machines can reach"""
+    control_address: str = "127.0.0.1:0"
+    """where status, pause and stop commands connect; loopback"""
+    http: bool = True
+    """serve the status page, /metrics and /healthz"""
+    http_address: str = DEFAULT_HTTP_ADDRESS
+    """where they are; if this default is taken, a free port is"""
+    operator_token_file: str | None = None
+    """file with the token for the page's buttons; null makes one in the run folder"""
+    reflection: bool = False
+    """offer gRPC server reflection"""
+    max_sessions: PositiveWhole = Field(default=1024, le=MAX_SESSIONS)
+    """actors connected at once"""
+    lease_seconds: PositiveReal = Field(default=15.0, ge=MIN_SECONDS, le=DAY_SECONDS)
+    """a silent session ends after this long"""
+    drain_seconds: PositiveReal = Field(default=5.0, le=DAY_SECONDS)
+    """time for actors to send what they have at the end"""
 
-    queue_bytes: PositiveBytes = Field(
-        default=256 * 2**20, le=MAX_BYTES, description="bytes of chunks waiting for the trainers"
-    )
-    max_chunk_bytes: PositiveBytes = Field(
-        default=MAX_CHUNK_BYTES, ge=MIN_CHUNK_BYTES, le=MAX_CHUNK_BYTES, description="largest chunk accepted"
-    )
-    target_chunk_bytes: PositiveBytes = Field(
-        default=TARGET_CHUNK_BYTES, description="an actor sends a chunk of this size"
-    )
-    max_chunk_age_seconds: PositiveReal = Field(
-        default=0.025, le=DAY_SECONDS, description="an actor sends a chunk this old, however small"
-    )
-    max_chunk_steps: PositiveWhole | None = Field(
-        default=None, le=MAX_STEPS, description="most steps in a chunk; null lets the learner say"
-    )
+    queue_bytes: PositiveBytes = Field(default=256 * 2**20, le=MAX_BYTES)
+    """bytes of chunks waiting for the trainers"""
+    max_chunk_bytes: PositiveBytes = Field(default=MAX_CHUNK_BYTES, ge=MIN_CHUNK_BYTES, le=MAX_CHUNK_BYTES)
+    """largest chunk accepted"""
+    target_chunk_bytes: PositiveBytes = TARGET_CHUNK_BYTES
+    """an actor sends a chunk of this size"""
+    max_chunk_age_seconds: PositiveReal = Field(default=0.025, le=DAY_SECONDS)
+    """an actor sends a chunk this old, however small"""
+    max_chunk_steps: PositiveWhole | None = Field(default=None, le=MAX_STEPS)
+    """most steps in a chunk; null lets the learner say"""
 
     on_policy: Literal["relaxed", "strict"] = Field(
         default="relaxed",
@@ -199,61 +182,40 @@ class ServiceSettings(SettingsModel):
         le=MAX_STEPS,
         description=f"most versions between acting and learning; null is the trainer's ({_default_lags()})",
     )
-    device_ring_steps: PositiveWhole | None = Field(
-        default=None, le=2**40, description="steps the ring on the training device holds; null is the trainer's"
-    )
-    max_training_bytes: PositiveBytes | None = Field(
-        default=None,
-        le=MAX_BYTES,
-        description="memory that rings and networks may take; null is half of what is free at the start",
-    )
+    device_ring_steps: PositiveWhole | None = Field(default=None, le=2**40)
+    """steps the ring on the training device holds; null is the trainer's"""
+    max_training_bytes: PositiveBytes | None = Field(default=None, le=MAX_BYTES)
+    """memory that rings and networks may take; null is half of what is free at the start"""
 
-    lockstep: LockstepSettings | None = Field(
-        default=None,
-        description="a run that can be repeated bit by bit on one kind of CPU; null lets actors run freely",
-    )
+    lockstep: LockstepSettings | None = None
+    """a run that can be repeated bit by bit on one kind of CPU; null lets actors run freely"""
 
-    evaluation: EvaluationSettings = Field(
-        default_factory=EvaluationSettings, description="whole episodes now and then that nothing learns from"
-    )
-    resume_checkpoint: str = Field(
-        default="last", description="what a resumed run goes on from: last, best, a step, or a .pt file"
-    )
-    checkpoint_seconds: PositiveReal = Field(
-        default=60.0, ge=MIN_SECONDS, le=MAX_SECONDS, description="time between recovery checkpoints"
-    )
-    target_return: Real | None = Field(default=None, description="stop once the mean return reaches this")
-    reward_buffer_episodes: PositiveWhole = Field(
-        default=100, le=MAX_EPISODES, description="episodes in the mean return"
-    )
-    return_buckets: tuple[Real, ...] | None = Field(
-        default=None, description="bounds of the metric of episode returns; null is -1000 to 1000"
-    )
-    max_wall_seconds: PositiveReal | None = Field(
-        default=None,
-        le=MAX_SECONDS,
-        description="stop, with success, after this long; an update that has begun is finished first",
-    )
+    evaluation: EvaluationSettings = Field(default_factory=EvaluationSettings)
+    """whole episodes now and then that nothing learns from"""
+    resume_checkpoint: str = "last"
+    """what a resumed run goes on from: last, best, a step, or a .pt file"""
+    checkpoint_seconds: PositiveReal = Field(default=60.0, ge=MIN_SECONDS, le=MAX_SECONDS)
+    """time between recovery checkpoints"""
+    target_return: Real | None = None
+    """stop once the mean return reaches this"""
+    reward_buffer_episodes: PositiveWhole = Field(default=100, le=MAX_EPISODES)
+    """episodes in the mean return"""
+    return_buckets: tuple[Real, ...] | None = None
+    """bounds of the metric of episode returns; null is -1000 to 1000"""
+    max_wall_seconds: PositiveReal | None = Field(default=None, le=MAX_SECONDS)
+    """stop, with success, after this long; an update that has begun is finished first"""
 
-    stats_writers: tuple[str, ...] = Field(
-        default=("tensorboard", "csv"),
-        description="where statistics go: tensorboard, csv, wandb, an entry point's name, or module:callable",
-    )
-    callbacks: tuple[str, ...] = Field(
-        default=(),
-        description="code of yours that hears of updates and so on: an entry point's name, or module:callable",
-    )
+    stats_writers: tuple[str, ...] = ("tensorboard", "csv")
+    """where statistics go: tensorboard, csv, wandb, an entry point's name, or module:callable"""
+    callbacks: tuple[str, ...] = ()
+    """code of yours that hears of updates and so on: an entry point's name, or module:callable"""
 
-    torch_threads: PositiveWhole | None = Field(
-        default=None, le=MAX_THREADS, description="threads of torch; null takes the free cores"
-    )
-    log_format: Literal["auto", "console", "json", "mlagents"] = Field(
-        default="auto",
-        description="auto goes by whether the output is a terminal; mlagents prints mlagents-learn's line per summary",
-    )
-    summary_seconds: PositiveReal = Field(
-        default=5.0, ge=MIN_SECONDS, le=MAX_SECONDS, description="time between summary lines on the console"
-    )
+    torch_threads: PositiveWhole | None = Field(default=None, le=MAX_THREADS)
+    """threads of torch; null takes the free cores"""
+    log_format: Literal["auto", "console", "json", "mlagents"] = "auto"
+    """auto goes by whether the output is a terminal; mlagents prints mlagents-learn's line per summary"""
+    summary_seconds: PositiveReal = Field(default=5.0, ge=MIN_SECONDS, le=MAX_SECONDS)
+    """time between summary lines on the console"""
 
     @property
     def session_limit(self) -> tuple[int, str]:

@@ -38,16 +38,18 @@ MAX_HORIZON_STEPS = 2**31 - 1
 class BehavioralCloningSettings(LenientSettings):
     """Imitation of recorded demonstrations beside the rewards."""
 
-    demo_path: str = Field(description="demonstration file or folder")
-    steps: NonNegativeWhole = Field(default=0, description="steps over which the strength falls to zero; 0 keeps it")
-    strength: NonNegativeReal = Field(default=1.0, description="factor of the imitation's learning rate")
-    samples_per_update: NonNegativeWhole = Field(
-        default=0, description="demonstrated steps that an update takes in each pass; 0 takes all"
-    )
-    num_epoch: PositiveWhole | None = Field(default=None, description="passes in each update; null is 3")
-    batch_size: PositiveWhole | None = Field(
-        default=None, description="demonstrated steps in a minibatch; null is the trainer's batch_size"
-    )
+    demo_path: str
+    """demonstration file or folder"""
+    steps: NonNegativeWhole = 0
+    """steps over which the strength falls to zero; 0 keeps it"""
+    strength: NonNegativeReal = 1.0
+    """factor of the imitation's learning rate"""
+    samples_per_update: NonNegativeWhole = 0
+    """demonstrated steps that an update takes in each pass; 0 takes all"""
+    num_epoch: PositiveWhole | None = None
+    """passes in each update; null is 3"""
+    batch_size: PositiveWhole | None = None
+    """demonstrated steps in a minibatch; null is the trainer's batch_size"""
 
 
 def _five_times_save_steps(values: dict[str, object]) -> int:
@@ -58,12 +60,18 @@ def _five_times_save_steps(values: dict[str, object]) -> int:
 class SelfPlaySettings(LenientSettings):
     """Play against earlier versions of the own policy."""
 
-    save_steps: PositiveWhole = Field(default=20000, description="not built yet")
-    team_change: PositiveWhole = Field(default_factory=_five_times_save_steps, description="not built yet")
-    swap_steps: PositiveWhole = Field(default=2000, description="not built yet")
-    window: PositiveWhole = Field(default=10, description="not built yet")
-    play_against_latest_model_ratio: Fraction = Field(default=0.5, description="not built yet")
-    initial_elo: Real = Field(default=1200.0, description="not built yet")
+    save_steps: PositiveWhole = 20000
+    """not built yet"""
+    team_change: PositiveWhole = Field(default_factory=_five_times_save_steps)
+    """not built yet"""
+    swap_steps: PositiveWhole = 2000
+    """not built yet"""
+    window: PositiveWhole = 10
+    """not built yet"""
+    play_against_latest_model_ratio: Fraction = 0.5
+    """not built yet"""
+    initial_elo: Real = 1200.0
+    """not built yet"""
 
 
 def _is_threaded(values: dict[str, object]) -> bool:
@@ -90,38 +98,37 @@ class TrainerSettings(SettingsModel):
         default=DEFAULT_TRAINER,
         description=f"what trains it: {', '.join(built_trainers())}, or an entry point's name",
     )
-    hyperparameters: SerializeAsAny[HyperparameterSettings] = Field(
-        default={}, validate_default=True, description="those of the trainer"
-    )
-    network_settings: NetworkSettings = Field(default_factory=NetworkSettings, description="the network of the policy")
+    hyperparameters: SerializeAsAny[HyperparameterSettings] = Field(default={}, validate_default=True)
+    """those of the trainer"""
+    network_settings: NetworkSettings = Field(default_factory=NetworkSettings)
+    """the network of the policy"""
     reward_signals: SerializeAsAny[RewardSignals] = Field(
-        default_factory=lambda: RewardSignals(extrinsic=ExtrinsicSettings()),
-        description="what steps are worth; a map without extrinsic leaves the environment's reward out",
+        default_factory=lambda: RewardSignals(extrinsic=ExtrinsicSettings())
     )
-    init_path: str | None = Field(default=None, description="checkpoint whose weights the behavior starts from")
-    keep_checkpoints: Whole = Field(default=5, description="checkpoints kept; 0 or less keeps all")
-    even_checkpoints: bool = Field(default=False, description="spread keep_checkpoints evenly over max_steps")
-    max_steps: PositiveWhole = Field(default=500000, description="steps after which the behavior is done")
-    checkpoint_interval: PositiveWhole = Field(
-        default=500000,
-        description="steps between checkpoints; with even_checkpoints it is max_steps / keep_checkpoints",
-        validate_default=True,
-    )
-    time_horizon: PositiveWhole = Field(
-        default=64, le=MAX_HORIZON_STEPS, description="longest segment of one agent, in steps"
-    )
-    summary_freq: PositiveWhole = Field(default=50000, description="steps between summaries")
+    """what steps are worth; a map without extrinsic leaves the environment's reward out"""
+    init_path: str | None = None
+    """checkpoint whose weights the behavior starts from"""
+    keep_checkpoints: Whole = 5
+    """checkpoints kept; 0 or less keeps all"""
+    even_checkpoints: bool = False
+    """spread keep_checkpoints evenly over max_steps"""
+    max_steps: PositiveWhole = 500000
+    """steps after which the behavior is done"""
+    checkpoint_interval: PositiveWhole = Field(default=500000, validate_default=True)
+    """steps between checkpoints; with even_checkpoints it is max_steps / keep_checkpoints"""
+    time_horizon: PositiveWhole = Field(default=64, le=MAX_HORIZON_STEPS)
+    """longest segment of one agent, in steps"""
+    summary_freq: PositiveWhole = 50000
+    """steps between summaries"""
     threaded: bool = Field(
         default_factory=_is_threaded,
         description="collect while updating, with data up to max_policy_lag versions old; "
         f"{trainers_with(lambda model: model.traits.threaded)} do",
     )
-    self_play: SelfPlaySettings | None = Field(
-        default=None, description="play against earlier versions of the policy; not built yet, and refused"
-    )
-    behavioral_cloning: BehavioralCloningSettings | None = Field(
-        default=None, description="imitation of demonstrations beside the rewards; null has none"
-    )
+    self_play: SelfPlaySettings | None = None
+    """play against earlier versions of the policy; not built yet, and refused"""
+    behavioral_cloning: BehavioralCloningSettings | None = None
+    """imitation of demonstrations beside the rewards; null has none"""
 
     @property
     def traits(self) -> Traits:

@@ -16,6 +16,7 @@ from actor_client.unity.channels.plugins import load_plugins
 from actor_client.unity.channels.side_channels import SideChannels
 from learner.callbacks.base import CheckpointSaved, PolicyUpdated, RunEnded
 from learner.callbacks.runner import CallbackRunner, load_callbacks
+from learner.cli import main
 from tests.architecture.tree import ROOT, own_files, shown
 
 DOCUMENTS = tuple(shown(path) for path in own_files() if path.suffix == ".md")
@@ -179,7 +180,9 @@ def test_the_environment_of_its_page_is_seen_and_masked(
         "deploy/runs",
     ],
 )
-def test_run_files_are_valid(source: str, tmp_path: Path) -> None:
+def test_run_files_are_valid(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Every run file of the README and of these pages and every example in deploy/runs passes `check-config`, without a warning."""
     if source.endswith(".md"):
         blocks = re.findall(r"```yaml\n(.*?)```", text_of(source), flags=re.DOTALL)
@@ -190,12 +193,10 @@ def test_run_files_are_valid(source: str, tmp_path: Path) -> None:
     else:
         run_files = sorted((ROOT / source).glob("*.yaml"))
         assert run_files
+    monkeypatch.chdir(tmp_path)
     for run_file in run_files:
-        done = subprocess.run(
-            [sys.executable, "-m", "learner", "check-config", str(run_file)],
-            capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path,
-        )  # fmt: skip
+        code, errors = main(["check-config", str(run_file)]), capsys.readouterr().err
         # Demonstrations are recorded first, as the files say.
         to_record = r"serve would refuse: \S+\.demo_path: \S+ does not exist"
-        said = [line for line in done.stderr.splitlines() if not re.match(f"note: |{to_record}", line)]
-        assert (done.returncode, said) == (0, []), f"{run_file}: {done.stderr}"
+        said = [line for line in errors.splitlines() if not re.match(f"note: |{to_record}", line)]
+        assert (code, said) == (0, []), f"{run_file}: {errors}"

@@ -53,6 +53,7 @@ def test_stable_baselines3_is_read_from_its_last_line() -> None:
     assert missed.note == "not at 475 after 400,000 steps"
 
 
+@pytest.mark.slow
 def test_a_peer_that_cannot_be_installed_is_named(tmp_path: Path) -> None:
     """Pip's own words are in the message, and nothing is raised that would end the bench."""
     peer = PeerEnvironment(str(tmp_path / "venv"), "no-such-peer", (str(tmp_path / "no-such-folder"),))

@@ -43,6 +43,7 @@ def test_lines_of_something_else_are_refused() -> None:
         read_episodes(["{}"])
 
 
+@pytest.mark.slow
 def test_a_run_through_the_drop_in_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same command line as `mlagents-learn`'s starts a learner, a gateway and the player, to the end of the run."""
     document = yaml.safe_load(RUN_FILE.read_text())

@@ -43,8 +43,9 @@ def evaluate(processes: Processes, *arguments: str) -> tuple[Child, str]:
     return child, told(child, "waiting_for_actors")[0]["address"]
 
 
-def test_a_run_evaluates_and_can_be_evaluated_and_shown(processes: Processes, tmp_path: Path) -> None:
-    """Beside training; afterwards by two actors from its best checkpoint; and by --inference, which changes no file."""
+@pytest.mark.slow
+def test_a_run_evaluates_and_can_be_evaluated(processes: Processes, tmp_path: Path) -> None:
+    """Beside training, and afterwards by two actors from its best checkpoint."""
     run_file = write_run(
         tmp_path, {"CartPole": cartpole(max_steps=6000)}, evaluation={"interval_steps": 2000, "episodes": 5}, http=False
     )
@@ -60,7 +61,6 @@ def test_a_run_evaluates_and_can_be_evaluated_and_shown(processes: Processes, tm
     assert best.measure == "evaluation"
     assert best.entry.reward == max(line["mean_return"] for line in made if "cut_short" not in line)
     _evaluates_the_best(processes, learner.folder, best.entry.steps)
-    _acts_without_training(processes, run_file)
 
 
 def _evaluates_the_best(processes: Processes, folder: Path, step: int) -> None:
@@ -117,9 +117,8 @@ def test_a_run_goes_on_from_its_best_checkpoint(processes: Processes, tmp_path: 
     assert "--resume" in alone.fails_with(ExitCode.USAGE)
 
 
-@pytest.mark.slow
-def test_an_evaluation_that_is_not_over_in_time_says_so(processes: Processes, tmp_path: Path) -> None:
-    """Its exit code is one of its own; a run that is not there, and a port that is taken, have the known ones."""
+def test_a_finished_run_is_evaluated_for_a_second_and_shown(processes: Processes, tmp_path: Path) -> None:
+    """An evaluation that is not over in time has an exit code of its own; --inference acts and changes no file."""
     run_file = write_run(tmp_path, {"CartPole": cartpole(max_steps=300)}, http=False)
     learner = processes.learner(run_file)
     processes.actor(learner.address, "CartPole-v1")
@@ -129,6 +128,7 @@ def test_an_evaluation_that_is_not_over_in_time_says_so(processes: Processes, tm
     assert json.loads(child.out())["behaviors"] == []
     missing = processes.python("missing", "-m", "learner", "evaluate", "nowhere")
     assert "nowhere" in missing.fails_with(ExitCode.NOTHING_TO_RESUME)
+    _acts_without_training(processes, run_file)
 
 
 @pytest.mark.slow

@@ -13,8 +13,6 @@ from tests.e2e.processes import LearnerProcess, Processes, processes_in
 from tests.e2e.unity import Gateway, run_for_any_behavior
 from tests.players.faults import EXIT_CODE
 
-pytestmark = pytest.mark.slow
-
 FAULT_AT = ("--fault-at", "400")
 HOW = {
     "exit": f"code {EXIT_CODE}",
@@ -40,6 +38,7 @@ def _ends(learner: LearnerProcess, gateway: Gateway) -> list[dict[str, object]]:
     return [dict(books) for books in gateway.books()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", sorted(HOW))
 def test_only_the_player_that_failed_starts_again(
     learner: LearnerProcess, processes: Processes, tmp_path: Path, fault: str
@@ -75,6 +74,7 @@ def test_damaged_messages_are_said_and_cost_little(learner: LearnerProcess, proc
     assert any("CartPole" in line and "agent" in line for line in said), said
 
 
+@pytest.mark.slow
 def test_a_message_that_cannot_be_read_names_what_is_wrong(learner: LearnerProcess, processes: Processes) -> None:
     """An observation shorter than its shape ends the player, with behavior and numbers in one line."""
     options = ("--max-lifetime-restarts", "0")

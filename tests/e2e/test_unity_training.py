@@ -12,6 +12,8 @@ from tests.e2e.processes import Processes
 from tests.e2e.runs import cartpole
 from tests.e2e.unity import Gateway, run_for_any_behavior
 
+pytestmark = pytest.mark.slow
+
 EVERYTHING = ("CartPole", "Pendulum", "Hybrid", "Groups", "Comers", "Teams", "Pictures", "Rows")
 MAX_ERROR = 1e-4
 TARGET_RETURN = 60.0
@@ -34,7 +36,6 @@ def test_every_kind_of_behavior_trains(processes: Processes, tmp_path: Path) -> 
     learner.wait_for(lambda: not learner.actor("gateway").connected, "the gateway has gone")
 
 
-@pytest.mark.slow
 def test_goals_and_lists_of_entities_train(processes: Processes, tmp_path: Path) -> None:
     """A goal that conditions the network, and a buffer sensor: log-probabilities agree and the models load."""
     learner = processes.learner(run_for_any_behavior(tmp_path))
@@ -55,7 +56,6 @@ def test_goals_and_lists_of_entities_train(processes: Processes, tmp_path: Path)
         assert [given.shape for given in session.get_inputs()][: len(shapes)] == [["batch", *shape] for shape in shapes]
 
 
-@pytest.mark.slow
 def test_a_run_of_unity_players_ends_as_it_shall(processes: Processes, tmp_path: Path) -> None:
     """CartPole is learned; parameters and engine settings arrive, lessons follow; the model that is left loads."""
     settings = {

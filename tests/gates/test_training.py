@@ -13,6 +13,8 @@ from tests.gates.gate import SHIPPED, Arm, Gate
 from tests.gates.rules import at_least, greedy
 from tests.gates.training import train
 
+pytestmark = pytest.mark.slow
+
 
 def arm(**changes: object) -> Arm:
     """Returns a training of a few seconds."""

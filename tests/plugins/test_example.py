@@ -94,6 +94,7 @@ def checked(site: Path, file: Path, *arguments: str) -> subprocess.CompletedProc
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_all_five_are_used_by_a_run(site: Path, processes: Processes, tmp_path: Path) -> None:
     """The run trains with the trainer, the signal and the encoder, writes with the writer, tells the callback, and leaves a model."""
     environment = {"PYTHONPATH": str(site)}
@@ -125,6 +126,7 @@ def test_settings_of_packages_are_checked_without_torch(site: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("trainer", ["cautious", "patient"])
+@pytest.mark.slow
 def test_a_trainer_that_extends_ours_runs_in_lock_step(
     trainer: str, site: Path, processes: Processes, tmp_path: Path
 ) -> None:
@@ -139,6 +141,7 @@ def test_a_trainer_that_extends_ours_runs_in_lock_step(
     assert summary["policy_version"] >= 2
 
 
+@pytest.mark.slow
 def test_a_trainer_that_extends_ppo_is_on_policy(site: Path, processes: Processes, tmp_path: Path) -> None:
     """Under `on_policy: strict` actors cut segments at each swap, and the run trains; its lag limit is that of PPO."""
     learner = processes.learner(run_file(tmp_path, {"on_policy": "strict"}), environment={"PYTHONPATH": str(site)})
@@ -148,6 +151,7 @@ def test_a_trainer_that_extends_ppo_is_on_policy(site: Path, processes: Processe
     assert json.loads((learner.folder / "summary.json").read_text())["policy_version"] >= 2
 
 
+@pytest.mark.slow
 def test_a_trainer_that_extends_appo_is_threaded(site: Path, processes: Processes, tmp_path: Path) -> None:
     """`check-config` says so; in a run it has the lag limit of APPO, and strict does not concern it."""
     file = run_file(tmp_path, {"on_policy": "strict"}, **patient())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 import torch
 
 from learner.buffers.columns import LOG_PROB
@@ -63,6 +64,7 @@ def test_the_control_replaces_what_was_recorded() -> None:
     assert log_ratio.abs().max() < 1e-4
 
 
+@pytest.mark.slow
 def test_appo_learns_from_steps_of_eight_versions_ago() -> None:
     """From about 20 steps an episode to over 100; the whole gate, with its control, is `make gates GATES=lag`."""
     arm = replace(GATE.arms[0], budget_steps=60_000, target=100.0)

@@ -1,9 +1,9 @@
 """`rollcast-learner runs` and `compare`, as processes."""
 
 import json
+import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import matplotlib.image
@@ -67,6 +67,7 @@ def test_where_nothing_is(tmp_path: Path) -> None:
     assert command("runs", cwd=tmp_path).returncode == ExitCode.USAGE
 
 
+@pytest.mark.slow
 def test_hundreds_of_runs_cost_little_more_than_one(tmp_path: Path) -> None:
     """The list reads small files alone, whatever the sizes of the curves; the command never loads torch."""
     events = [{"event": "checkpoint", "step": step} for step in range(2000)]
@@ -77,9 +78,9 @@ def test_hundreds_of_runs_cost_little_more_than_one(tmp_path: Path) -> None:
     for name in ("one", "many"):
         tries = []
         for _ in range(3):
-            before = time.monotonic()
+            before = os.times().children_user
             done = command("runs", "--results-dir", str(tmp_path / name))
-            tries.append(time.monotonic() - before)
+            tries.append(os.times().children_user - before)
         seconds[name] = min(tries)
         assert len(done.stdout.splitlines()) == {"one": 2, "many": 301}[name]
     assert seconds["many"] < 4 * seconds["one"]

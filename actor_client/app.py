@@ -151,7 +151,7 @@ def _say_progress(stats: RolloutStats) -> None:
 
 
 LOOK_EVERY_STEPS: Final = 256
-"""How often the clock is looked at."""
+"""Interval between looks at the clock."""
 
 
 def run_local(settings: GymSettings) -> ExitCode:

@@ -1,4 +1,4 @@
-"""What an actor counts while it runs: plain numbers, so that counting costs next to nothing.
+"""Counters of an actor: plain numbers, so that counting costs next to nothing.
 
 Each number has one thread that writes it, so no lock is needed; whoever reads sees each number whole. Prometheus' client
 library is loaded only where somebody asks for metrics (`actor_client.metrics`).
@@ -15,7 +15,7 @@ NETWORK_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 
 BATCH_AGENTS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 OTHER: Final = "other"
-"""Where a word goes that these lists do not have."""
+"""The word that stands for all that these lists do not have."""
 WAIT_REASONS: Final = ("credit", "hold", "policy", "connection")
 EPISODE_ENDS: Final = ("terminated", "truncated", "env_error")
 DROP_REASONS: Final = ("generation", "session_lost", "too_large", OTHER)
@@ -51,12 +51,12 @@ class Tally:
 
 
 class RolloutCounts:
-    """What the stepping thread counts.
+    """Counters of the stepping thread.
 
     Attributes:
         env_steps: Environment steps taken, ignored ones included.
         episodes: Ended, by how.
-        env_failures: How often the environments were made anew.
+        env_failures: How often the environments were remade.
         env_step_seconds: Of the environments, for one step of all, sampled.
         act_seconds: Of the policy, likewise.
         record_seconds: Of recording, likewise.
@@ -110,7 +110,7 @@ class RolloutCounts:
 
 
 class AgentCounts:
-    """What the loop of agents that come and go counts beside `RolloutCounts`.
+    """Counters of the loop of agents that come and go, beside `RolloutCounts`.
 
     Attributes:
         batch_agents: Agents of each run of a policy.
@@ -125,7 +125,7 @@ class AgentCounts:
 
 
 class ConnectionCounts:
-    """What the connection's thread counts.
+    """Counters of the connection's thread.
 
     Attributes:
         chunks_sent: Chunks written to a stream, those sent again included.

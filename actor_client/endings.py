@@ -1,4 +1,4 @@
-"""How every command of an actor ends: the session is closed with a reason, the books are said, the exit code is given."""
+"""The end of every command of an actor: closes the session with a reason, logs the books, returns the exit code."""
 
 import sys
 import warnings

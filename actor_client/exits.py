@@ -1,4 +1,4 @@
-"""What the actor's exit codes mean, and the one exception that a user sees without a traceback.
+"""The actor's exit codes, and the one exception that a user sees without a traceback.
 
 The codes are in ranges, so that a script or a restart policy can tell the kinds apart: 10-19 the command line, the
 environment and the installation, 20-29 the network, 30-39 the protocol, 40-49 the environment at work.

@@ -1,4 +1,4 @@
-"""Whether the stepping thread lives: it says so while it steps, and while it waits for good reason.
+"""True if the stepping thread lives: it says so while it steps, and while it waits for good reason.
 
 An actor that waits for its learner is well; one whose environment hangs is not. A container's health check reads the
 file, since the process itself may be stuck. It holds the time of the last beat by the machine's monotonic clock, which

@@ -99,7 +99,7 @@ class Notices:
         self._left_out: dict[str, int] = {}
 
     def due(self, kind: str) -> int | None:
-        """Returns how many lines of this kind were left out since the last one; None if this one shall be, too."""
+        """Returns how many lines of this kind were left out since the last one; None if this one is left out, too."""
         now = self._clock()
         said = self._said.get(kind)
         if said is not None and now - said < self._interval_seconds:

@@ -1,4 +1,4 @@
-"""What Prometheus reads from an actor, made anew from plain numbers at each scrape. See deploy/METRICS.md.
+"""Metrics of an actor for Prometheus, made from plain numbers at each scrape. See deploy/METRICS.md.
 
 Loaded only if metrics are served: the client library takes a few megabytes.
 """
@@ -27,7 +27,7 @@ HOLD_REASONS: Final = tuple(reason.name.lower() for reason in HoldReason if reas
 
 @dataclass(frozen=True, slots=True)
 class ActorBuild:
-    """What runs: version and revision of Rollcast, and the environment."""
+    """Version and revision of Rollcast, and the environment."""
 
     version: str
     revision: str

@@ -1,4 +1,4 @@
-"""What differs between operating systems: signals, and processes that are started and ended with all they started."""
+"""Differences between operating systems: signals, and processes that are started and ended with all they started."""
 
 import os
 import signal

@@ -33,12 +33,12 @@ class RecordedBatch:
 
     @property
     def spec(self) -> BehaviorSpec:
-        """What the environments show and take."""
+        """Spec of the observations and actions."""
         return self._batch.spec
 
     @property
     def num_envs(self) -> int:
-        """How many there are, E."""
+        """Number of environments, E."""
         return self._batch.num_envs
 
     @property
@@ -98,7 +98,7 @@ def _row(observations: Observations, row: int) -> list[NDArray[Any]]:
 def recorded(
     path: Path | None, name: str, *, episodes: int = 0, on_enough: Callable[[str], object] = lambda _: None
 ) -> Iterator[Wrap]:
-    """Records what environments do within the block, in one file, though they may be made anew.
+    """Records what environments do within the block, in one file, though they may be remade.
 
     Args:
         path: the file; None records nothing.

@@ -1,4 +1,4 @@
-"""What agents that come and go do, as demonstrations."""
+"""Records agents that come and go as demonstrations."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -75,7 +75,7 @@ class AgentDemos:
                 place += 1
 
     def dropped(self, worker: int) -> None:
-        """A player has gone, or begins anew."""
+        """A player has gone, or begins again."""
         for key in [key for key in self._pending if key[0] == worker]:
             del self._pending[key]
         for key in [key for key in self._numbers if key[0] == worker]:

@@ -20,7 +20,7 @@ from actor_client.policy.actions import unusable
 
 
 class Chosen(NamedTuple):
-    """What E agents do.
+    """Actions of E agents.
 
     Attributes:
         continuous: environment actions, float32 [E, n]; None without axes.

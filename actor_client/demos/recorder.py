@@ -1,4 +1,4 @@
-"""Which episodes are recorded, and when it is enough."""
+"""Records chosen episodes as demonstrations, until there are enough."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ from actor_client.exits import ActorError, ExitCode
 _log = structlog.get_logger(__name__)
 
 ENOUGH: Final = "the episodes to record are recorded"
-"""Why an actor stops that recorded what it was asked for."""
+"""The reason with which an actor stops once it has recorded all it was asked for."""
 
 
 class DemoRecorder:
@@ -68,7 +68,7 @@ class DemoRecorder:
 
     @property
     def is_enough(self) -> bool:
-        """Whether all episodes that were asked for are recorded."""
+        """True if all episodes that were asked for are recorded."""
         return 0 < self._limit <= self._writer.episodes
 
     def step(

@@ -1,4 +1,4 @@
-"""What an environment batch is to the rollout."""
+"""The interface of a batch of environments to the rollout."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -16,7 +16,7 @@ Infos = Mapping[str, float]
 
 
 class StepResult(NamedTuple):
-    """What happened in one step of E environments, of which m ended an episode.
+    """The result of one step of E environments, of which m ended an episode.
 
     All arrays are new: neither the environment nor a later step writes to them.
 
@@ -50,7 +50,7 @@ class EnvBatch(Protocol):
 
     @property
     def spec(self) -> BehaviorSpec:
-        """What the environments show and take."""
+        """Spec of the observations and actions."""
 
     @property
     def num_envs(self) -> int:

@@ -1,4 +1,4 @@
-"""What goes wrong with environments. Each ends the actor with a documented code, unless the rollout recovers."""
+"""Errors of environments. Each ends the actor with a documented code, unless the rollout recovers."""
 
 from typing import Any, Final
 
@@ -49,12 +49,12 @@ class EnvironmentFailedTooOften(ActorError):  # noqa: N818 - says what the envir
 
 
 def count_fault(method: str, result: Any, names: tuple[str, ...]) -> str | None:
-    """Returns one line if a method returned another number of values than it shall, or None.
+    """Returns one line if a method returned the wrong number of values, or None.
 
     Args:
         method: Its name.
         result: What it returned.
-        names: Of the values that it shall return.
+        names: Of the values that it must return.
     """
     got = len(result) if isinstance(result, tuple | list) else type(result).__name__
     if got == len(names):

@@ -17,7 +17,7 @@ LATE_MASK: Final = (
     f"info has {ACTION_MASK!r} and that of the first reset had none; return a mask with every reset, ones where all is "
     "allowed"
 )
-"""Why a mask is refused: whether there are masks is settled before the first step."""
+"""The reason to refuse a mask: the first reset decides whether there are masks."""
 
 
 def read_mask(info: Mapping[str, Any], branches: Sequence[int]) -> MaskArray | None:

@@ -19,20 +19,20 @@ def environment_seeds(run_seed: int, actor_index: int, num_envs: int, *, life: i
         run_seed: The seed of the run.
         actor_index: Which actor of the run asks.
         num_envs: How many environments it has; does not change the seed of any.
-        life: How often the batch was made anew, so that a fault does not repeat for ever by itself.
+        life: How often the batch was remade, so that a fault does not repeat for ever by itself.
     """
     return [_seed(run_seed, actor_index, _STREAM_KEY, env, life) for env in range(num_envs)]
 
 
 def checkpoint_seeds(run_seed: int, actor_index: int, num_envs: int, checkpoint: int, *, life: int = 0) -> list[int]:
-    """Returns the seeds with which environments begin anew after a checkpoint of lock-step, in [0, 2**31).
+    """Returns the seeds with which environments begin again after a checkpoint of lock-step, in [0, 2**31).
 
     Args:
         run_seed: The seed of the run.
         actor_index: Which actor of the run asks.
         num_envs: How many environments it has; does not change the seed of any.
         checkpoint: The round after which the checkpoint was saved; 0 before the first.
-        life: How often the batch was made anew.
+        life: How often the batch was remade.
     """
     return [_seed(run_seed, actor_index, _CHECKPOINT_KEY, env, checkpoint, life) for env in range(num_envs)]
 

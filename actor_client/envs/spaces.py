@@ -22,7 +22,7 @@ _log = structlog.get_logger(__name__)
 
 
 class ActionPlan:
-    """How the actions of one space are made from a policy's choices.
+    """Makes the actions of one space from a policy's choices.
 
     Args:
         spec: As declared.
@@ -243,7 +243,7 @@ class Leaf:
 
 
 class ObservationPlan:
-    """How the observations of one space travel.
+    """Encodes the observations of one space.
 
     Args:
         space: The observation space of one environment.

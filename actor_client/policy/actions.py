@@ -14,7 +14,7 @@ FloatArray = NDArray[np.float32]
 
 
 class MemoryForm(NamedTuple):
-    """What a policy's header says of its memory.
+    """The form of a policy's memory, from its header.
 
     Attributes:
         size: Numbers of one agent's memory; 0 = none.
@@ -62,7 +62,7 @@ class PolicyUnusable(Exception):  # noqa: N818 - says what the policy is, like t
 
 
 class Actions(NamedTuple):
-    """What a policy chose for B agents (a tuple, because one is made at each step).
+    """Actions of a policy for B agents (a tuple, because one is made at each step).
 
     Attributes:
         continuous: Raw draws, float32 [B, n]; None for a policy without continuous axes. Recorded.
@@ -106,7 +106,7 @@ class ActingPolicy(Protocol):
 
     @property
     def memory(self) -> MemoryForm:
-        """What it remembers of an agent."""
+        """Form of the memory of an agent."""
 
     def greedy(self) -> "ActingPolicy":
         """Returns the same policy acting with the mode of its distribution; always the same object."""

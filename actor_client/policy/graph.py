@@ -47,7 +47,7 @@ class BadGraph(Exception):  # noqa: N818 - names what is bad, like the classes o
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An input or output that a graph shall have.
+    """An input or output that a graph must have.
 
     Attributes:
         name: Its name.
@@ -69,8 +69,8 @@ class Graph:
 
     Args:
         model: A serialized ONNX model.
-        inputs: All inputs that it shall have.
-        outputs: All outputs that it shall have; float32.
+        inputs: All inputs that it must have.
+        outputs: All outputs that it must have; float32.
 
     Raises:
         BadGraph: See the class.
@@ -175,7 +175,7 @@ def _options() -> Any:
 
 
 def _check_ports(what: str, found: Sequence[Any], wanted: Sequence[Port]) -> dict[str, np.dtype[Any]]:
-    """Compares what a graph has with what it shall have, and returns the type of each."""
+    """Compares what a graph has with what it must have, and returns the type of each."""
     by_name = {node.name: node for node in found}
     names = [port.name for port in wanted]
     if sorted(by_name) != sorted(names):
@@ -193,7 +193,7 @@ def _check_ports(what: str, found: Sequence[Any], wanted: Sequence[Port]) -> dic
 
 
 def _fits(found: Sequence[int | str | None] | None, wanted: tuple[int, ...]) -> bool:
-    """Whether declared axes allow any number of rows of the wanted shape; a named axis may turn out to be anything."""
+    """True if declared axes allow any number of rows of the wanted shape; a named axis may turn out to be anything."""
     if not found:
         return True  # An unknown rank; the first run tells.
     batch, *axes = found

@@ -46,7 +46,7 @@ class Noise:
         self._gumbel = _Blocks(agents, logits_size, lambda shape: gumbel.gumbel(size=shape).astype(np.float32))
 
     def resize(self, agents: int) -> None:
-        """So many agents act from now on; numbers that were drawn and not handed out are for them."""
+        """Sets the number of agents; numbers that were drawn and not handed out are for them."""
         self.agents = agents
         self._normal.resize(agents)
         self._gumbel.resize(agents)
@@ -143,7 +143,7 @@ class RoundNoise(Noise):
         self._rounds = _Draws(normals, self._continuous_size, _normal), _Draws(gumbels, self._logits_size, _gumbel)
 
     def resize(self, agents: int) -> None:
-        """So many environments act from now on; the round begins anew for them."""
+        """Sets the number of environments; the round begins again for them."""
         self.agents = agents
         self.begin(self._version)
 

@@ -83,7 +83,7 @@ class Policy:
         Args:
             description: From the header that came with it.
             payload: The unpacked file.
-            spec: What the policy shall see and do.
+            spec: Observations and actions of the behavior.
 
         Raises:
             PolicyUnusable: The bytes are not those described, the format or the distribution is unknown, the graph
@@ -243,7 +243,7 @@ def _description_fault(description: PolicyDescription, spec: BehaviorSpec) -> st
 
 
 def _inputs(description: PolicyDescription, spec: BehaviorSpec) -> list[Port]:
-    """Returns the inputs that the graph shall have; masks only if the description has them."""
+    """Returns the inputs that the graph must have; masks only if the description has them."""
     ports = [
         Port(f"obs_{position}", observation.shape, observation.dtype)
         for position, observation in enumerate(spec.observations)
@@ -258,7 +258,7 @@ def _inputs(description: PolicyDescription, spec: BehaviorSpec) -> list[Port]:
 
 
 def _outputs(description: PolicyDescription, spec: BehaviorSpec) -> list[Port]:
-    """Returns the outputs that the graph shall have."""
+    """Returns the outputs that the graph must have."""
     float32 = np.dtype(np.float32)
     ports = []
     if spec.action.continuous_size:

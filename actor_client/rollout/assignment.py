@@ -16,7 +16,7 @@ _ACTED_ON: Final = frozenset({int(AssignmentRole.LEARN), int(AssignmentRole.IDLE
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What to do with a behavior id. The default is to learn with the newest policy.
+    """The task of a behavior id. The default is to learn with the newest policy.
 
     Attributes:
         assignment: Its number; 0 unless it evaluates, so that tasks compare by what they ask for.

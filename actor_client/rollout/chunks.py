@@ -47,7 +47,7 @@ def remembered_rows(lengths: Index, stride: int) -> Index:
 
 
 class SegmentTable(Protocol):
-    """S closed segments, in the order in which they shall be sent."""
+    """S closed segments, in the order in which they must be sent."""
 
     @property
     def lengths(self) -> Index:
@@ -59,7 +59,7 @@ class SegmentTable(Protocol):
 
     @property
     def finals(self) -> list[NDArray[Any]]:
-        """What was observed after the last row of each, [S, *shape], one array an observation."""
+        """Observations after the last row of each, [S, *shape], one array an observation."""
 
     @property
     def final_masks(self) -> NDArray[np.uint8] | None:

@@ -36,7 +36,7 @@ _NO_INFOS: Final[Mapping[str, float]] = MappingProxyType({})
 
 
 class EpisodeRecord(NamedTuple):
-    """What one episode came to.
+    """The record of one finished episode.
 
     Attributes:
         agent: Number of the agent.
@@ -72,7 +72,7 @@ class EpisodeRecord(NamedTuple):
 
     @property
     def is_finite(self) -> bool:
-        """Whether the learner can take it."""
+        """True if the learner can take it."""
         return (
             abs(self.total) <= LARGEST_RETURN
             and abs(self.group_total) <= LARGEST_RETURN

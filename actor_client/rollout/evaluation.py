@@ -46,7 +46,7 @@ class Quota:
 
     @property
     def is_done(self) -> bool:
-        """Whether all that count have ended."""
+        """True if all that count have ended."""
         return 0 < self._episodes <= self._ended
 
     def begin(self) -> bool:
@@ -152,13 +152,13 @@ class EvaluationRound(ABC):
 
     @property
     def is_done(self) -> bool:
-        """Whether all its episodes were played."""
+        """True if all its episodes were played."""
         return self._quota.is_done
 
     @property
     @abstractmethod
     def agents(self) -> int:
-        """How many agents act."""
+        """Number of agents that act."""
 
     @abstractmethod
     def _restart(self) -> None:

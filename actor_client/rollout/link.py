@@ -1,4 +1,4 @@
-"""What the rollout needs of the connection: small interfaces, called from the stepping thread only.
+"""The interfaces of the connection to the rollout, called from the stepping thread only.
 
 `actor_client.connection` implements them. Everything here is cheap, except `declare` and `wait`, which block: a call of
 any other method never waits for the network.
@@ -66,7 +66,7 @@ class BehaviorLink(Protocol):
 
     @property
     def cut_at_swap(self) -> bool:
-        """Whether open segments end when the policy is replaced (strict on-policy runs)."""
+        """True if open segments end when the policy is replaced (strict on-policy runs)."""
 
     @property
     def memory_stride(self) -> int:
@@ -133,7 +133,7 @@ class BehaviorLink(Protocol):
 
     @property
     def missing(self) -> str:
-        """What `may_step` lacks, in a word of `actor_client.counts.WAIT_REASONS`."""
+        """The reason why `may_step` is False, a word of `actor_client.counts.WAIT_REASONS`."""
 
     def send(self, chunk: Chunk) -> None:
         """Takes over a sealed chunk. Never blocks.
@@ -156,7 +156,7 @@ class SessionLink(Protocol):
 
     @property
     def assignment(self) -> policy_pb2.Assignment | None:
-        """What the learner asks for; None before it answered. Another object whenever it asks again."""
+        """The newest assignment; None before it answered. Another object whenever it asks again."""
 
 
 class Link(SessionLink, Protocol):
@@ -164,7 +164,7 @@ class Link(SessionLink, Protocol):
 
     @property
     def stopping(self) -> bool:
-        """True once the actor shall end: a final drain, a signal, or a fatal error."""
+        """True once the actor must end: a final drain, a signal, or a fatal error."""
 
     @property
     def error(self) -> Exception | None:
@@ -200,7 +200,7 @@ class AgentLink(SessionLink, Protocol):
 
     @property
     def counts(self) -> RolloutCounts:
-        """What the stepping thread counts."""
+        """Counts of the stepping thread."""
 
     def declare_soon(self, spec: BehaviorSpec, team: int, agents: int) -> Declaration:
         """Declares a behavior, or tells the learner of more agents of it, without waiting for the answer."""

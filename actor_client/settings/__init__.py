@@ -1,4 +1,4 @@
-"""What an actor can be told: flags over ROLLCAST_ACTOR_ variables over defaults, in one frozen value per command."""
+"""Settings of an actor: flags over ROLLCAST_ACTOR_ variables over defaults, in one frozen value per command."""
 
 from typing import Final
 

@@ -39,7 +39,7 @@ def split_address(address: str, *, may_be_zero: bool = False) -> tuple[str, int]
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine for sure."""
+    """True if a host is this machine for sure."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -53,7 +53,7 @@ MAX_PLAYERS: Final = 1024
 DEFAULT_MAX_MESSAGE_BYTES: Final = 256 << 20
 LEAST_MAX_MESSAGE_BYTES: Final = 1 << 20
 MOST_MAX_MESSAGE_BYTES: Final = (1 << 31) - 1
-"""What gRPC and protobuf carry at most."""
+"""The most that gRPC and protobuf carry."""
 _TRUE: Final = frozenset({"1", "true", "t", "yes", "y", "on"})
 
 

@@ -67,7 +67,7 @@ class CommonSettings(BaseSettings):
 
     @property
     def may_move_metrics(self) -> bool:
-        """Whether another port will do as well: nobody asked for this one."""
+        """True if another port will do as well: nobody asked for this one."""
         return "metrics_address" not in self.model_fields_set
 
     @model_validator(mode="after")

@@ -91,10 +91,10 @@ class AgentEvaluationRound(EvaluationRound):
             player.counts = False
 
     def observe(self, env: int, batch: AskingAgents, *, settings_revision: int = 0) -> Index:
-        """Takes what agents report into account; those that nobody knows begin an episode.
+        """Takes what agents report into account; unknown ones begin an episode.
 
         Returns:
-            What `act` shall be called with, int64 [n].
+            What `act` must be called with, int64 [n].
         """
         known = self._players.setdefault(env, {})
         first_ticket = self._next_ticket
@@ -122,7 +122,7 @@ class AgentEvaluationRound(EvaluationRound):
                 player.is_answered = True
 
     def finish(self, env: int, batch: EndedAgents) -> None:
-        """Ends episodes; agents that nobody knows are left out."""
+        """Ends episodes; agents that are not known are left out."""
         known = self._players.get(env, {})
         self._complete(known, batch)
         for identity, interrupted in zip(batch.ids.tolist(), batch.interrupted.tolist(), strict=True):

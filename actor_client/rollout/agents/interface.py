@@ -54,7 +54,7 @@ class EndedAgents(AgentBatch, Protocol):
 
     @property
     def interrupted(self) -> NDArray[np.bool_]:
-        """Whether the episode was ended from outside, [n]; else its last state is terminal."""
+        """True if the episode was ended from outside, [n]; else its last state is terminal."""
 
 
 class Simulator(Protocol):
@@ -72,7 +72,7 @@ class Simulator(Protocol):
 
     @property
     def is_running(self) -> bool:
-        """Whether its agents may report."""
+        """True if its agents may report."""
 
 
 class Exchange(Protocol):
@@ -135,5 +135,5 @@ class AgentRequest:
 
     @property
     def agents(self) -> int:
-        """How many ask, n."""
+        """Number of agents that ask, n."""
         return len(self.asking.ids)

@@ -69,7 +69,7 @@ class AgentLoop:
 
     @property
     def unrecorded(self) -> bool:
-        """Whether there is something to record; from any thread."""
+        """True if there is something to record; from any thread."""
         return any(runner.unrecorded for runner in list(self._runners.values()))
 
     def find(self, name: str, team: int) -> BehaviorRunner | None:

@@ -110,7 +110,7 @@ _MORE_COLUMNS: Final = 6
 
 
 class Outbox:
-    """What waits to be sent.
+    """Closed segments and records that wait to be sent.
 
     Args:
         spec: What is recorded.
@@ -169,7 +169,7 @@ class Outbox:
             self._since_seconds = now
 
     def is_due(self, now: float) -> bool:
-        """Whether what waits is enough, or old enough, to be sent."""
+        """True if what waits is enough, or old enough, to be sent."""
         if self.stats and now - self.stats.since_seconds >= MAX_STATS_AGE_SECONDS:
             return True
         if not (self._bundles or self._records):

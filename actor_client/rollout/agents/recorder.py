@@ -106,7 +106,7 @@ class AgentRecorder:
             settings_revision: Of the environment's settings, for episodes that begin here.
 
         Returns:
-            What `act` shall be called with, int64 [n].
+            What `act` must be called with, int64 [n].
         """
         now = self._clock()
         ids = batch.ids.tolist()
@@ -168,7 +168,7 @@ class AgentRecorder:
         self.in_flight += len(agents)
 
     def finish(self, env: int, batch: EndedAgents) -> None:
-        """Completes the last rows of agents and ends their episodes; agents that nobody knows are left out.
+        """Completes the last rows of agents and ends their episodes; agents that are not known are left out.
 
         Args:
             env: Number of the environment.
@@ -252,7 +252,7 @@ class AgentRecorder:
     def discard(self, reason: str) -> None:
         """Gives up all rows that are in no chunk yet, and the records of the episodes they end; running ones go on.
 
-        The link's limits are read anew: there is another session or another learner.
+        The link's limits are read again: there is another session or another learner.
 
         Args:
             reason: A word of the books.

@@ -76,7 +76,7 @@ class AgentSegments:
 
     @property
     def grouped(self) -> bool:
-        """Whether any of the agents is in a group."""
+        """True if any of the agents is in a group."""
         return any(segment.group for segment in self.closed)
 
     def part(self, rows: slice) -> "AgentSegments":

@@ -89,7 +89,7 @@ class BehaviorRunner:
 
     @property
     def agents_waiting(self) -> int:
-        """How many agents ask and have no actions, n."""
+        """Number of agents that ask and have no actions, n."""
         return sum(request.agents for request in self.waiting)
 
     @property
@@ -99,7 +99,7 @@ class BehaviorRunner:
 
     @property
     def is_done(self) -> bool:
-        """Whether it has played all episodes of its evaluation, those included that ended just now."""
+        """True if it has played all episodes of its evaluation, those included that ended just now."""
         self.record()
         return self._evaluation is not None and self._evaluation.is_done
 
@@ -118,7 +118,7 @@ class BehaviorRunner:
 
     @property
     def _active(self) -> AgentEvaluationRound | AgentRecorder | None:
-        """Who hears of agents."""
+        """The recorder, or the evaluation round that takes its place."""
         return self._recorder if self._evaluation is None else self._evaluation
 
     def _begin_evaluation(self) -> None:
@@ -186,7 +186,7 @@ class BehaviorRunner:
         return 0 if (active := self._active) is None else active.in_flight
 
     def may_act(self, in_flight: int) -> bool:
-        """Whether those who wait may be answered: there is a policy, credit, and no hold.
+        """True if those who wait may be answered: there is a policy, credit, and no hold.
 
         Args:
             in_flight: Agents of all teams of the behavior that were answered: credit is for all of them.

@@ -55,7 +55,7 @@ class VectorEvaluationRound(EvaluationRound):
         return self._agents
 
     def begin(self, seeds: Sequence[int]) -> None:
-        """All environments begin anew; what had begun and not ended is played again.
+        """All environments begin again; what had begun and not ended is played again.
 
         Args:
             seeds: Of the environments, E entries.

@@ -9,14 +9,14 @@ from actor_client.policy.actions import ActingPolicy
 
 @dataclass(frozen=True, slots=True)
 class LockstepRound:
-    """What the learner asks of a behavior id.
+    """One round of lock-step, as the learner asks for it.
 
     Attributes:
         number: Of the round, from 1; 0 = wait for one.
         quota_steps: Steps that each agent takes in it.
         version: The policy that acts.
         checkpoint: The round after which the run was saved last; seeds follow from it.
-        resets: Environments begin anew before it.
+        resets: Environments begin again before it.
     """
 
     number: int
@@ -44,17 +44,17 @@ class LockstepRounds:
 
     @property
     def is_on(self) -> bool:
-        """Whether the run is in lock-step."""
+        """True if the run is in lock-step."""
         return self._asked is not None
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the next step is one of a round that has not begun."""
+        """True if the next step is one of a round that has not begun."""
         return self.is_on and not self._is_playing
 
     @property
     def checkpoint(self) -> int:
-        """What seeds of environments follow from; 0 before the first round."""
+        """The checkpoint that seeds of environments follow from; 0 before the first round."""
         return 0 if self._asked is None else self._asked.checkpoint
 
     def follow(self, assignment: policy_pb2.Assignment | None) -> None:

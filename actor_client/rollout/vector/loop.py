@@ -28,7 +28,7 @@ SAMPLE_EVERY_STEPS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class RolloutStats:
-    """What the rollout did since it began.
+    """Statistics of a rollout since it began.
 
     Attributes:
         steps: Environment steps taken, ignored ones included.
@@ -53,7 +53,7 @@ class RolloutStats:
 
 
 WAIT_SECONDS: Final = 0.5
-"""How long one wait lasts at most; `Link.wait` returns earlier when something changes."""
+"""Longest duration of one wait; `Link.wait` returns earlier when something changes."""
 
 _log = structlog.get_logger(__name__)
 
@@ -144,7 +144,7 @@ class RolloutLoop:
 
     @property
     def stats(self) -> RolloutStats:
-        """What was done so far."""
+        """Statistics so far."""
         return RolloutStats(
             steps=self._vector_steps * self._environments.num_envs,
             episodes=self._episodes,

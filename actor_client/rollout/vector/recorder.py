@@ -246,7 +246,7 @@ class Recorder:
     def discard(self, reason: str) -> None:
         """Gives up all rows that are in no chunk yet, and the records of the episodes they end; running ones go on.
 
-        The link's limits are read anew: there is another session or another learner.
+        The link's limits are read again: there is another session or another learner.
 
         Args:
             reason: A word of the books.

@@ -45,7 +45,7 @@ class Block(NamedTuple):
 
 
 class EndedEpisodes(NamedTuple):
-    """What m episodes came to.
+    """Results of m finished episodes.
 
     Attributes:
         returns: Sums of rewards, float64 [m].

@@ -59,7 +59,6 @@ def make_site(parts: SiteParts, server: LearnerServer) -> StatusSite:
     sources = Sources(
         metrics=parts.metrics.exposition,
         is_serving=lambda: server.is_serving,
-        bottleneck=lambda: parts.run_status.bottleneck,
         last_update=parts.metrics.last_update,
     )
     scraped = ScrapeSources(
@@ -69,7 +68,6 @@ def make_site(parts: SiteParts, server: LearnerServer) -> StatusSite:
         store=parts.store,
         server=server,
         trainers=parts.trainers,
-        bottleneck=sources.bottleneck,
         checkpoint_seconds=parts.service.checkpoint_seconds,
         gpu=gpu_memory(parts.device),
     )

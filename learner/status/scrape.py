@@ -12,7 +12,7 @@ from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.session import ActorSession
 from learner.ingest.sessions import SessionTable
 from learner.observe.metrics.state import BehaviorNumbers, GpuMemory, MetricsSnapshot, Spread
-from learner.observe.view import BehaviorView, Bottleneck, RunView
+from learner.observe.view import BehaviorView, RunView
 from learner.publish.store import PolicyStore
 from learner.service.server import LearnerServer
 from learner.trainers.base import Trainer
@@ -29,7 +29,6 @@ class ScrapeSources:
         store: the policies.
         server: streams and rates.
         trainers: by behavior.
-        bottleneck: returns what bounds the run.
         checkpoint_seconds: the longest time between two run states.
         gpu: returns the memory of the training device; None where that is not a GPU.
     """
@@ -40,7 +39,6 @@ class ScrapeSources:
     store: PolicyStore
     server: LearnerServer
     trainers: Callable[[], Mapping[str, Trainer]]
-    bottleneck: Callable[[], Bottleneck]
     checkpoint_seconds: float
     gpu: Callable[[], GpuMemory] | None
 
@@ -62,11 +60,8 @@ class Scrape:
         view = sources.view()
         live = sources.sessions.live()
         connected = sum(session.is_connected for session in live)
-        bottleneck = sources.bottleneck()
         return MetricsSnapshot(
-            run_id=view.run_id,
-            generation=view.generation,
-            state=view.state,
+            view,
             started_at=self._started_at,
             behaviors=tuple(self._behavior(shown, live) for shown in view.behaviors),
             sessions_connected=connected,
@@ -75,12 +70,6 @@ class Scrape:
             checkpoint_interval_seconds=sources.checkpoint_seconds if view.lockstep is None else math.inf,
             step_shares=self._step_shares(live),
             policy_lags=_spread([float(each.policy_lag) for each in live if each.policy_lag is not None]),
-            actor_busy_ratio=bottleneck.actor_busy,
-            actor_wait_ratio=1.0 - bottleneck.actor_busy if bottleneck.name != "none" else 0.0,
-            trainer_busy_ratio=bottleneck.learner_busy,
-            bottleneck=bottleneck.name,
-            lessons={lesson.parameter: lesson.number for lesson in view.lessons},
-            lockstep=view.lockstep,
             gpu=None if sources.gpu is None else sources.gpu(),
         )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from learner.observe.history import HistoryView
-from learner.observe.view import ActorView, Bottleneck, RunView
+from learner.observe.view import ActorView, RunView
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,13 +15,11 @@ class StatusView:
 
     Attributes:
         run: the run and its behaviors.
-        bottleneck: what bounds it.
         actors: by their place.
         version: of Rollcast.
     """
 
     run: RunView
-    bottleneck: Bottleneck
     actors: tuple[ActorView, ...]
     version: str
 

@@ -10,7 +10,7 @@ from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.session import Account, ActorSession
 from learner.ingest.sessions import SessionTable
 from learner.observe.history import History, HistoryView
-from learner.observe.view import ActorBooksView, ActorView, BehaviorView, Bottleneck
+from learner.observe.view import ActorBooksView, ActorView, BehaviorView
 from learner.service.control_calls import ActorRates, ControlHooks
 from learner.web.hooks import StatusView
 
@@ -22,13 +22,11 @@ class Sources:
     Attributes:
         metrics: returns the metrics in Prometheus' text format.
         is_serving: says what the gRPC health service says.
-        bottleneck: returns what bounds the run.
         last_update: returns the figures of a behavior's last update by the names of `learner.observe.history.COLUMNS`.
     """
 
     metrics: Callable[[], bytes]
     is_serving: Callable[[], bool]
-    bottleneck: Callable[[], Bottleneck]
     last_update: Callable[[str], Mapping[str, float]]
 
 
@@ -74,7 +72,7 @@ class RunHooks:
         run = self._control.status()
         live = sorted(self._sessions.live(), key=lambda session: session.actor_index)
         actors = tuple(self._actor(session) for session in live)
-        return StatusView(run, self._sources.bottleneck(), actors, self._version)
+        return StatusView(run, actors, self._version)
 
     def history(self, behavior: str, since: float) -> HistoryView | None:
         """Returns the curves of a behavior later than a time."""

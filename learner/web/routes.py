@@ -121,7 +121,7 @@ def status_document(status: StatusView) -> dict[str, Any]:
         "address": run.address,
         "version": status.version,
         "last_error": run.last_error,
-        "verdict": asdict(status.bottleneck),
+        "verdict": asdict(run.bottleneck),
         "behaviors": [_behavior(view) for view in run.behaviors],
         "lessons": [asdict(lesson) for lesson in run.lessons],
         "lockstep": None if run.lockstep is None else asdict(run.lockstep),

@@ -22,10 +22,10 @@ class EvilHooks(Hooks):
     def status(self) -> StatusView:
         """Returns it."""
         behaviors = tuple(BehaviorView(f"{EVIL}{index}", books=BOOKS) for index in range(2))
-        run = RunView(EVIL, RunState.TRAINING, 1, 1.0, EVIL, 1, EVIL, behaviors)
+        run = RunView(EVIL, RunState.TRAINING, 1, 1.0, EVIL, 1, EVIL, behaviors, Bottleneck(EVIL, EVIL))
         books = ActorBooksView(produced=2, discarded={EVIL: 1}, dropped={EVIL: 1})
         actor = ActorView(EVIL, 0, connected=True, last_seen_seconds=0.1, error=EVIL, books=books)
-        return StatusView(run, Bottleneck(EVIL, EVIL), (actor,), EVIL)
+        return StatusView(run, (actor,), EVIL)
 
 
 def test_no_text_becomes_markup(browser: Browser) -> None:

@@ -11,7 +11,7 @@ from actor_client.metrics import ActorBuild, ActorMetrics
 from actor_client.unity.metrics import PlayerMetrics, PlayersSnapshot
 from learner.observe.metrics.learner import LearnerMetrics
 from learner.observe.metrics.state import BehaviorNumbers, GpuMemory, MetricsSnapshot, Spread
-from learner.observe.view import BehaviorView, LockstepView
+from learner.observe.view import BehaviorView, LessonView, LockstepView, RunState, RunView
 from tests.architecture.tree import ROOT
 
 PAGE = ROOT / "deploy" / "METRICS.md"
@@ -61,15 +61,15 @@ def learner_text() -> bytes:
     metrics.calls.declare("a.B", "C", streams=(False, False))
     metrics.calls.declare("a.B", "D", streams=(True, True))
     behavior = BehaviorNumbers(BehaviorView("A", mean_return_100=1.0))
+    lessons = (LessonView("mass", 1, 2, "heavy"),)
+    run = RunView("run", RunState.TRAINING, 1, 0.0, "", lessons=lessons, lockstep=LockstepView(2))
     metrics.watch(
         lambda: MetricsSnapshot(
-            "run",
+            run,
             behaviors=(behavior,),
             step_shares=Spread(0, 1, 2),
             policy_lags=Spread(0, 1, 2),
             gpu=GpuMemory(1, 2),
-            lessons={"mass": 1},
-            lockstep=LockstepView(2),
         )
     )
     return metrics.exposition()

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from learner.observe.metrics.values import BOTTLENECKS, DROP_REASONS, LOSE_EVENTS, OTHER, PREFIX
-from learner.observe.view import BehaviorView, LockstepView, RunState
+from learner.observe.view import BehaviorView, LockstepView, RunState, RunView
 
 
 class Spread(NamedTuple):
@@ -61,9 +61,7 @@ class MetricsSnapshot:
     """A learner.
 
     Attributes:
-        run_id: the run.
-        generation: how many times it was started.
-        state: what the learner does.
+        run: what the panel and the page show of it.
         started_at: of this start, seconds since the epoch.
         behaviors: one each.
         sessions_connected: whose upload stream is open.
@@ -72,18 +70,10 @@ class MetricsSnapshot:
         checkpoint_interval_seconds: the longest time between two run states.
         step_shares: each actor's steps lately, over a fair share; None without actors.
         policy_lags: the newest version less the one that acts, over actors; None without actors.
-        actor_busy_ratio: mean share of the time that actors did not wait.
-        actor_wait_ratio: mean share that they waited.
-        trainer_busy_ratio: share of the time in which trainers did something.
-        bottleneck: learner, actors, network or none: what holds the run back.
         gpu: memory of the training device; None without CUDA.
-        lessons: number of the lesson of each environment parameter.
-        lockstep: how far it is; None unless the run is in lock-step.
     """
 
-    run_id: str
-    generation: int = 0
-    state: RunState = RunState.WAITING
+    run: RunView
     started_at: float = 0.0
     behaviors: tuple[BehaviorNumbers, ...] = ()
     sessions_connected: int = 0
@@ -92,13 +82,7 @@ class MetricsSnapshot:
     checkpoint_interval_seconds: float = 0.0
     step_shares: Spread | None = None
     policy_lags: Spread | None = None
-    actor_busy_ratio: float = 0.0
-    actor_wait_ratio: float = 0.0
-    trainer_busy_ratio: float = 0.0
-    bottleneck: str = "none"
     gpu: GpuMemory | None = None
-    lessons: Mapping[str, int] = field(default_factory=dict)
-    lockstep: LockstepView | None = None
 
 
 Rows: TypeAlias = Iterable[tuple[tuple[str, ...], float]]
@@ -168,7 +152,7 @@ def _lockstep(name: str, documentation: str, value: Callable[[LockstepView], flo
         "gauge",
         documentation,
         (),
-        lambda snapshot: [] if snapshot.lockstep is None else [((), float(value(snapshot.lockstep)))],
+        lambda snapshot: [] if snapshot.run.lockstep is None else [((), float(value(snapshot.run.lockstep)))],
     )
 
 
@@ -220,14 +204,14 @@ def _spread(spread: Spread | None) -> Rows:
 
 
 STATE: Final[tuple[StateMetric, ...]] = (
-    StateMetric("run_info", "gauge", "The run.", ("run_id",), lambda now: [((now.run_id,), 1.0)]),
-    _run("generation", "How many times the learner of this run was started.", lambda now: now.generation),
+    StateMetric("run_info", "gauge", "The run.", ("run_id",), lambda now: [((now.run.run_id,), 1.0)]),
+    _run("generation", "How many times the learner of this run was started.", lambda now: now.run.generation),
     StateMetric(
         "run_state",
         "gauge",
         "What the learner does: 1 for the present state.",
         ("state",),
-        lambda now: [((state.value,), float(state is now.state)) for state in RunState],
+        lambda now: [((state.value,), float(state is now.run.state)) for state in RunState],
     ),
     _run("start_timestamp_seconds", "When this learner started.", lambda now: now.started_at),
     StateMetric(
@@ -272,7 +256,7 @@ STATE: Final[tuple[StateMetric, ...]] = (
         "gauge",
         "Which lesson each environment parameter is in, from 0.",
         ("parameter",),
-        lambda now: [((parameter,), float(number)) for parameter, number in now.lessons.items()],
+        lambda now: [((lesson.parameter,), float(lesson.number)) for lesson in now.run.lessons],
     ),
     _lockstep("lockstep_round", "Completed rounds of lock-step.", lambda now: now.round),
     _lockstep(
@@ -300,15 +284,25 @@ STATE: Final[tuple[StateMetric, ...]] = (
         ("quantile",),
         lambda now: _spread(now.policy_lags),
     ),
-    _run("actor_busy_ratio", "Mean share of the time that actors did not wait.", lambda now: now.actor_busy_ratio),
-    _run("actor_wait_ratio", "Mean share of the time that actors waited.", lambda now: now.actor_wait_ratio),
-    _run("trainer_busy_ratio", "Share of the time in which trainers worked.", lambda now: now.trainer_busy_ratio),
+    _run(
+        "actor_busy_ratio",
+        "Mean share of the time that actors did not wait.",
+        lambda now: now.run.bottleneck.actor_busy,
+    ),
+    _run(
+        "actor_wait_ratio",
+        "Mean share of the time that actors waited.",
+        lambda now: 1.0 - now.run.bottleneck.actor_busy if now.run.bottleneck.name != "none" else 0.0,
+    ),
+    _run(
+        "trainer_busy_ratio", "Share of the time in which trainers worked.", lambda now: now.run.bottleneck.learner_busy
+    ),
     StateMetric(
         "bottleneck",
         "gauge",
         "What holds the run back: 1 for the present verdict.",
         ("verdict",),
-        lambda now: [((name,), float(name == now.bottleneck)) for name in BOTTLENECKS],
+        lambda now: [((name,), float(name == now.run.bottleneck.name)) for name in BOTTLENECKS],
     ),
 )
 GPU_STATE: Final[tuple[StateMetric, ...]] = (

@@ -17,6 +17,7 @@ def snapshot(learner: Learner, bottleneck: Bottleneck | None = None, gpu: GpuMem
     run_status = RunStatus(
         learner.behaviors, learner.sessions, learner.ledger, learner.options.rollcast, run_id="run", generation=1
     )
+    run_status.bottleneck = bottleneck or Bottleneck()
     sources = ScrapeSources(
         view=lambda: run_status.run_view(RunState.TRAINING, ""),
         behaviors=learner.behaviors,
@@ -24,7 +25,6 @@ def snapshot(learner: Learner, bottleneck: Bottleneck | None = None, gpu: GpuMem
         store=learner.store,
         server=learner.server,
         trainers=dict,
-        bottleneck=lambda: bottleneck or Bottleneck(),
         checkpoint_seconds=60.0,
         gpu=None if gpu is None else lambda: gpu,
     )
@@ -38,8 +38,8 @@ async def test_a_learner_without_actors_shows_nothing_of_them() -> None:
         now = snapshot(learner)
         assert (now.sessions_connected, now.sessions_silent, now.policy_subscribers) == (0, 0, 0)
         assert (now.step_shares, now.policy_lags, now.gpu) == (None, None, None)
-        assert (now.bottleneck, now.actor_busy_ratio, now.actor_wait_ratio) == ("none", 0.0, 0.0)
-        assert (now.run_id, now.generation, now.state) == ("run", 1, RunState.TRAINING)
+        assert now.run.bottleneck == Bottleneck()
+        assert (now.run.run_id, now.run.generation, now.run.state) == ("run", 1, RunState.TRAINING)
 
 
 @async_test
@@ -64,7 +64,6 @@ async def test_queue_credit_and_policy_are_those_of_the_moment() -> None:
         assert behavior.credit_steps == account.granted_steps - account.produced_steps > 0
         assert (now.sessions_connected, now.sessions_silent) == (1, 1)
         assert now.policy_lags == (2.0, 2.0, 2.0)  # the other one declared nothing, and is not believed
-        assert (now.bottleneck, now.trainer_busy_ratio, now.actor_busy_ratio, now.actor_wait_ratio) == (
-            *("actors", 0.25, 0.75, 0.25),
-        )
+        bottleneck = now.run.bottleneck
+        assert (bottleneck.name, bottleneck.learner_busy, bottleneck.actor_busy) == ("actors", 0.25, 0.75)
         assert now.gpu == (1, 2)

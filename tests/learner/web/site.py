@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from learner.observe.history import History, HistoryView
-from learner.observe.view import ActorView, BehaviorView, Bottleneck, RunState, RunView
+from learner.observe.view import ActorView, BehaviorView, RunState, RunView
 from learner.web.hooks import StatusView
 from learner.web.operator_token import OperatorToken
 from learner.web.server import WebServer
@@ -44,7 +44,7 @@ class Hooks:
         self._fail()
         behavior = BehaviorView(NAME, version=self.views, mean_lag=math.nan)
         run = RunView("run", RunState.TRAINING, 1, 12.5, "127.0.0.1:1", 1, "", (behavior,))
-        return StatusView(run, Bottleneck(), (ActorView("actor", 0, connected=True, last_seen_seconds=0.5),), "1.2.3")
+        return StatusView(run, (ActorView("actor", 0, connected=True, last_seen_seconds=0.5),), "1.2.3")
 
     def history(self, behavior: str, since: float) -> HistoryView | None:
         """Returns the curves."""

@@ -22,9 +22,9 @@ def test_the_status() -> None:
     actor = ActorView(
         "rig", 4, connected=True, last_seen_seconds=1.0, books=ActorBooksView(produced=5, acked=4, open=1)
     )
-    run = RunView("run", RunState.PAUSED, 2, 60.0, "127.0.0.1:1", 1, "an error", (behavior,))
     bottleneck = Bottleneck("learner", "the trainer is busy", 0.9, 0.2, 0.0)
-    document = json.loads(to_json(status_document(StatusView(run, bottleneck, (actor,), "0.1"))))
+    run = RunView("run", RunState.PAUSED, 2, 60.0, "127.0.0.1:1", 1, "an error", (behavior,), bottleneck)
+    document = json.loads(to_json(status_document(StatusView(run, (actor,), "0.1"))))
     assert {"run_id", "state", "generation", "uptime_seconds", "address", "version", "last_error"} < document.keys()
     assert (document["state"], document["last_error"]) == ("paused", "an error")
     assert document["verdict"] == {
@@ -43,7 +43,7 @@ def test_books_that_do_not_balance_say_so() -> None:
     behavior = BehaviorView("CartPole", books={**BOOKS, "trained": 5})
     actor = ActorView("rig", 0, connected=True, last_seen_seconds=0.0, books=ActorBooksView(produced=5))
     run = RunView("run", RunState.TRAINING, 1, 1.0, "", 1, "", (behavior,))
-    document = status_document(StatusView(run, Bottleneck(), (actor,), ""))
+    document = status_document(StatusView(run, (actor,), ""))
     assert not document["behaviors"][0]["books"]["balanced"]
     assert not document["actors"][0]["books"]["balanced"]
 

@@ -50,11 +50,11 @@ class Rig:
         self.run_status = RunStatus(
             parts.behaviors, parts.sessions, parts.ledger, service, run_id="run", generation=2, clock=lambda: parts.now
         )
+        self.run_status.bottleneck = Bottleneck("actors", "they are slow")
         self.control = Control(self.run_status)
         sources = Sources(
             metrics=lambda: b"metrics",
             is_serving=lambda: True,
-            bottleneck=lambda: Bottleneck("actors", "they are slow"),
             last_update=lambda behavior: {"loss": 0.5} if behavior == NAME else {},
         )
         self.hooks = RunHooks(
@@ -82,7 +82,7 @@ def test_an_actor() -> None:
     assert (actor.lag, actor.error) == (2, "<b>broken</b>")
     assert actor.books.balanced
     assert (actor.books.produced, actor.books.discarded) == (10, {"env_error": 1})
-    assert status.bottleneck.name == "actors"
+    assert status.run.bottleneck.name == "actors"
     assert (status.version, status.run.run_id) == ("1.0", "run")
 
 

@@ -5,6 +5,7 @@ import subprocess
 import threading
 import urllib.request
 from collections.abc import Callable
+from dataclasses import replace
 
 import grpc
 import numpy as np
@@ -21,9 +22,10 @@ from learner.observe.metrics.behaviors import HoldClock, LossNumbers
 from learner.observe.metrics.learner import CONTENT_TYPE, LearnerMetrics, code_name
 from learner.observe.metrics.state import BehaviorNumbers, GpuMemory, MetricsSnapshot, Spread
 from learner.observe.metrics.values import DROP_REASONS, EPISODE_RETURN, LOSE_EVENTS, REJECT_REASONS
-from learner.observe.view import BehaviorView, LedgerNumbers, RunState, empty_books
+from learner.observe.view import BehaviorView, Bottleneck, LedgerNumbers, RunState, RunView, empty_books
 from learner.trainers import intake, on_policy
 
+RUN = RunView("run", RunState.WAITING, 1, 0.0, "")
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
@@ -240,7 +242,7 @@ def test_the_books_of_a_scrape_balance() -> None:
     books = numbers_of(
         "A", received=100, trained=60, dropped={"stale": 5, "made_up": 5}, queued=20, lost={"restart": 10}
     )
-    metrics.watch(lambda: MetricsSnapshot("run", behaviors=(books,)))
+    metrics.watch(lambda: MetricsSnapshot(RUN, behaviors=(books,)))
     assert value(metrics, "env_steps_dropped_total", behavior="A", reason="stale") == 5
     assert value(metrics, "env_steps_dropped_total", behavior="A", reason="other") == 5
     assert value(metrics, "env_steps_dropped_total", behavior="A", reason="generation") == 0
@@ -258,8 +260,12 @@ def test_the_books_of_a_scrape_balance() -> None:
 def test_exactly_one_state_and_one_verdict() -> None:
     """Of the words that exclude each other one is 1."""
     metrics = LearnerMetrics()
-    metrics.watch(lambda: MetricsSnapshot("run", state=RunState.PAUSED, bottleneck="actors"))
+    metrics.watch(
+        lambda: MetricsSnapshot(replace(RUN, state=RunState.PAUSED, bottleneck=Bottleneck("actors", actor_busy=0.75)))
+    )
     found = samples(metrics.exposition())
+    assert value(metrics, "actor_busy_ratio") == 0.75
+    assert value(metrics, "actor_wait_ratio") == 0.25
     for name, word in (("run_state", "paused"), ("bottleneck", "actors")):
         ones = [labels for (full, labels), number in found.items() if full == f"rollcast_learner_{name}" and number]
         assert [labels[0][1] for labels in ones] == [word]
@@ -268,7 +274,7 @@ def test_exactly_one_state_and_one_verdict() -> None:
 def test_what_is_not_known_is_absent() -> None:
     """A mean return before the first episode, actors that are not there, and a GPU: no NaN, but no series."""
     metrics = LearnerMetrics()
-    metrics.watch(lambda: MetricsSnapshot("run", behaviors=(BehaviorNumbers(BehaviorView("A")),)))
+    metrics.watch(lambda: MetricsSnapshot(RUN, behaviors=(BehaviorNumbers(BehaviorView("A")),)))
     found = {name for name, _ in samples(metrics.exposition())}
     prefix = "rollcast_learner_"
     absent = {"episode_return_mean", "actor_step_share_ratio", "actor_policy_lag_versions", "gpu_memory_reserved_bytes"}
@@ -324,7 +330,7 @@ def full() -> LearnerMetrics:
     metrics.calls.declare("a.B", "Get", streams=(False, False))
     metrics.watch(
         lambda: MetricsSnapshot(
-            "run",
+            RUN,
             behaviors=(numbers_of('odd "name"\n'),),
             step_shares=Spread(0.5, 1, 2),
             policy_lags=Spread(0, 0, 1),

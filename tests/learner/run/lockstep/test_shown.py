@@ -46,12 +46,12 @@ def test_the_panel_shows_it() -> None:
 def test_metrics_have_it(view: LockstepView, value: str) -> None:
     """Two series, in runs that are in lock-step alone."""
     metrics = LearnerMetrics()
-    metrics.watch(lambda: MetricsSnapshot("run", lockstep=view))
+    metrics.watch(lambda: MetricsSnapshot(replace(run_view(), lockstep=view)))
     lines = metrics.exposition().decode().splitlines()
     assert f"rollcast_learner_lockstep_reproducible {value}" in lines
     assert "rollcast_learner_lockstep_round 7.0" in lines
     other = LearnerMetrics()
-    other.watch(lambda: MetricsSnapshot("run"))
+    other.watch(lambda: MetricsSnapshot(run_view()))
     series = other.exposition().decode().splitlines()
     assert not [line for line in series if line.startswith("rollcast_learner_lockstep")]
 

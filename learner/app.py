@@ -1,7 +1,7 @@
 """A learner from start to end: starts its parts, watches, drains, stops. Read this first; `assembly` makes the parts.
 
 Two threads: the main one runs the event loop with the gRPC service and looks after the run; the other runs the
-trainers. They meet at `learner.ingest.queue` and `learner.publish.store`.
+trainers. They exchange the values of `learner.link`.
 """
 
 from __future__ import annotations

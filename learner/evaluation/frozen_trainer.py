@@ -12,7 +12,7 @@ import torch
 from rollcast.specs import BehaviorSpec
 
 from learner.ingest.behaviors import NOT_TRAINING
-from learner.ingest.queue import Pace, QueuedChunk
+from learner.link.experience import Pace, QueuedChunk
 from learner.networks.fit import require_fit
 from learner.networks.policy import PolicyNetwork
 from learner.networks.squashed import SquashedPolicyNetwork

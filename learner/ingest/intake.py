@@ -11,10 +11,10 @@ from rollcast.v1 import trajectory_pb2
 
 from learner.ingest.behaviors import NOT_TRAINING, Behavior, BehaviorTable
 from learner.ingest.ledger import Ledger
-from learner.ingest.queue import QueuedChunk
 from learner.ingest.session import Account, ActorSession
 from learner.ingest.sessions import SessionTable
 from learner.ingest.validate import Rejected, decode, judge
+from learner.link.experience import QueuedChunk
 from learner.observe.metrics.learner import IntakeMetrics
 from learner.observe.metrics.values import CREDIT_EXCEEDED, MALFORMED
 

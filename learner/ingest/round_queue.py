@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from rollcast.enums import ActionSource, ColumnRole, GroupEnd, Purpose
 from rollcast.trajectories import Chunk
 
-from learner.ingest.queue import Pace, QueuedChunk, TrajectoryQueue
+from learner.ingest.queue import TrajectoryQueue
 from learner.ingest.wakeup import Wakeup
+from learner.link.experience import Pace, QueuedChunk
 
 Array = NDArray[Any]
 Index = NDArray[np.int64]

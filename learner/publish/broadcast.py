@@ -16,7 +16,8 @@ from rollcast.limits import FRAME_BYTES, MIB
 from rollcast.policies import PolicyDescription
 from rollcast.v1 import policy_pb2
 
-from learner.publish.store import PolicyStore, StoredPolicy
+from learner.link.policies import StoredPolicy
+from learner.publish.store import PolicyStore
 
 ENCODE_INLINE_BYTES: Final = 2 * MIB
 """Larger policies are encoded outside the event loop: copying them takes more than about a millisecond."""

@@ -10,10 +10,11 @@ import structlog
 from rollcast.enums import Squash
 from torch import Tensor
 
+from learner.link.policies import StoredPolicy
 from learner.networks.policy import PolicyNetwork
 from learner.publish.describe import describe
 from learner.publish.onnx import PolicyExporter
-from learner.publish.store import PolicyStore, StoredPolicy
+from learner.publish.store import PolicyStore
 
 log = structlog.get_logger(__name__)
 

@@ -8,31 +8,17 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from dataclasses import dataclass
 
 from rollcast.errors import VersionEvicted
-from rollcast.policies import PolicyDescription
 
 from learner.ingest.wakeup import Wakeup
+from learner.link.policies import StoredPolicy
 
 KEPT_VERSIONS = 8
 
 
 class VersionOrderError(ValueError):
     """A trainer published a version that is not newer than the last one."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredPolicy:
-    """One version of one behavior's policy.
-
-    Attributes:
-        description: its header, complete (`rollcast.policies.describe_payload`).
-        payload: the bytes as they travel.
-    """
-
-    description: PolicyDescription
-    payload: bytes
 
 
 class PolicyStore:

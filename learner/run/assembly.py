@@ -112,17 +112,7 @@ class Assembly:
         self.keeper = self._make_keeper(checkpoints, state)
         if state is None:
             configuration.keep()
-        self.evaluations = EvaluationManager(
-            service,
-            checkpoints,
-            self.sessions,
-            self._store,
-            self._commands.send,
-            lessons=self._lessons,
-            metrics=self._metrics,
-            record=self.record,
-            run_status=self.run_status,
-        )
+        self.evaluations = self._make_evaluations(checkpoints)
         self.curriculum = CurriculumController(self._lessons, self.keeper, self._commands.send, self.lockstep)
         self.factory = self._make_factory(loaded)
         self.trainers = self._make_loop(configuration)
@@ -175,6 +165,19 @@ class Assembly:
             keeper.restore(state)
         keeper.restore_lessons()
         return keeper
+
+    def _make_evaluations(self, checkpoints: CheckpointStore) -> EvaluationManager:
+        return EvaluationManager(
+            self.service,
+            checkpoints,
+            self.sessions,
+            self._store,
+            self._commands.send,
+            lessons=self._lessons,
+            metrics=self._metrics,
+            record=self.record,
+            run_status=self.run_status,
+        )
 
     def _make_factory(self, loaded: LoadedRun) -> TrainerFactory:
         return TrainerFactory(

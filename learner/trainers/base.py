@@ -16,8 +16,9 @@ from torch import Tensor
 from learner.curriculum.lessons import Lessons, no_lessons
 from learner.ingest.behaviors import Behavior
 from learner.ingest.ledger import Ledger
-from learner.ingest.queue import QueuedChunk, TrajectoryQueue
+from learner.ingest.queue import TrajectoryQueue
 from learner.link.evaluation import EvaluationSink, NoEvaluation
+from learner.link.experience import QueuedChunk
 from learner.networks.policy import PolicyNetwork
 from learner.observe.metrics.behaviors import BehaviorMetrics
 from learner.observe.metrics.learner import unobserved

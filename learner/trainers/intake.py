@@ -14,7 +14,7 @@ from learner.buffers.buffer import UpdateBuffer
 from learner.buffers.layout import ChunkSegments, segments_of
 from learner.buffers.replay import ReplayMemory
 from learner.ingest.ledger import Ledger
-from learner.ingest.queue import QueuedChunk
+from learner.link.experience import QueuedChunk
 
 GENERATION = "generation"
 NOT_FOR_TRAINING = "not_for_training"

@@ -10,7 +10,7 @@ from rollcast.enums import HoldReason
 from learner.buffers.buffer import UpdateBuffer
 from learner.buffers.columns import on_policy_columns
 from learner.ingest.behaviors import NOT_TRAINING
-from learner.ingest.queue import Pace, QueuedChunk
+from learner.link.experience import Pace, QueuedChunk
 from learner.settings.trainer import TrainerSettings
 from learner.sizing.ring_size import ring_size
 from learner.trainers.base import RingNumbers, TrainerContext

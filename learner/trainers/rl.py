@@ -18,7 +18,7 @@ from torch import Tensor
 
 from learner.common.exits import ExitCode, UserError
 from learner.common.saved_values import count, reason
-from learner.ingest.queue import QueuedChunk
+from learner.link.experience import QueuedChunk
 from learner.observe.metrics.behaviors import BehaviorMetrics
 from learner.observe.stats import StatsReporter
 from learner.settings.hyperparameters import HyperparameterSettings

@@ -7,7 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 from rollcast.enums import Distribution
 from rollcast.policies import PolicyDescription, describe_payload
 
-from learner.publish.store import StoredPolicy
+from learner.link.policies import StoredPolicy
 
 
 def linear_policy(

@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, Self, TypeVar
 
 from learner.ingest.sessions import snapshot
-from learner.publish.store import StoredPolicy
+from learner.link.policies import StoredPolicy
 from tests.actor_client.scripted import DEAD_SECONDS
 from tests.learner.service.harness import Learner
 from tests.learner.service.samples import make_options

@@ -1,14 +1,16 @@
 """Which package imports which: as written, and at run time."""
 
+import ast
 import importlib.util
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 from pathlib import Path
 
 import pytest
 
-from tests.architecture.tree import PACKAGES, ROOT, module_name, sources
+from tests.architecture.tree import PACKAGES, ROOT, module_name, parsed, sources
 
 WITHOUT_TORCH = (
     "rollcast",
@@ -126,3 +128,24 @@ def test_the_packages_are_this_checkout() -> None:
         assert spec is not None
         assert spec.origin is not None
         assert Path(spec.origin).resolve() == folder / "__init__.py"
+
+
+def test_no_modules_import_each_other() -> None:
+    """No import leads back to the module it stands in, those for type checkers and within functions included."""
+    names = {module_name(path) for path in sources()}
+    imports = {module_name(path): _imported_modules(path) & names for path in sources()}
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+def _imported_modules(path: Path) -> set[str]:
+    """Returns the modules that a file imports anywhere; the packages they lie in are not counted."""
+    found = set()
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found - {module_name(path)}

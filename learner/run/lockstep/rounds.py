@@ -10,9 +10,9 @@ from rollcast.v1 import policy_pb2
 
 from learner.common.exits import ExitCode, UserError
 from learner.ingest.behaviors import Behavior
-from learner.ingest.queue import QueuedChunk
 from learner.ingest.round_queue import RoundQueue
 from learner.ingest.session import ActorSession
+from learner.link.experience import QueuedChunk
 
 ROW_COPIES = 2
 """Each step may end a segment, which then holds the observation after it, too."""

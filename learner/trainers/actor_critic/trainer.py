@@ -16,7 +16,7 @@ from torch import Tensor
 from learner.buffers.batches import Minibatches
 from learner.buffers.buffer import Plan
 from learner.buffers.sequences import SequenceMinibatches
-from learner.ingest.queue import QueuedChunk
+from learner.link.experience import QueuedChunk
 from learner.networks.fit import require_fit
 from learner.networks.policy import PolicyNetwork
 from learner.networks.value import ActorCritic, build_critic

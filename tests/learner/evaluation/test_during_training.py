@@ -22,9 +22,10 @@ from learner.evaluation.during_training import Evaluator
 from learner.ingest.sessions import Opening, SessionTable
 from learner.link.commands import Command, EndEvaluation, StartEvaluation
 from learner.link.evaluation import EvaluationResult, Order, Played
+from learner.link.policies import StoredPolicy
 from learner.observe.metrics.learner import LearnerMetrics
 from learner.publish.publisher import PolicyPublisher
-from learner.publish.store import PolicyStore, StoredPolicy
+from learner.publish.store import PolicyStore
 from learner.settings.service import EvaluationSettings
 from learner.trainers import replay
 from learner.trainers.base import Progress

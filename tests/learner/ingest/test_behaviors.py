@@ -8,7 +8,7 @@ from rollcast.errors import BadSpec, RingTooSmall, SpecMismatch, StepTooLarge, U
 from learner.common.exits import UserError
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.ledger import Ledger
-from learner.ingest.queue import QueuedChunk
+from learner.link.experience import QueuedChunk
 from learner.settings.hyperparameters import APPOHyperparameters, HyperparameterSettings, PPOHyperparameters
 from learner.settings.options import RunOptions
 from tests.learner.ingest.parts import NAME, make_chunk, make_options, make_spec, open_default

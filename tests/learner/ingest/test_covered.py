@@ -13,9 +13,9 @@ from rollcast.trajectories import encode_chunk
 from learner.ingest.credit import step_allowance
 from learner.ingest.grants import CreditAllocator
 from learner.ingest.intake import ChunkIntake
-from learner.ingest.queue import Pace
 from learner.ingest.session import Account, ActorCounters
 from learner.ingest.sessions import Resumption, restore, snapshot
+from learner.link.experience import Pace
 from learner.observe.metrics.learner import LearnerMetrics
 from tests.learner.ingest.parts import NAME, Parts, make_chunk
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from learner.ingest.credit import MAX_GRANT, step_allowance
 from learner.ingest.grants import UNTRAINED_STEPS, CreditAllocator, Grant
-from learner.ingest.queue import Pace
 from learner.ingest.session import ActorSession
+from learner.link.experience import Pace
 from tests.learner.ingest.parts import Parts, report
 
 ALLOWANCE = step_allowance(1, 8)

@@ -9,8 +9,9 @@ import pytest
 from rollcast.enums import HoldReason
 from rollcast.trajectories import Chunk
 
-from learner.ingest.queue import Pace, QueuedChunk, QueueFullError, TrajectoryQueue
+from learner.ingest.queue import QueueFullError, TrajectoryQueue
 from learner.ingest.wakeup import Wakeup
+from learner.link.experience import Pace, QueuedChunk
 
 
 def item(rows: int, *, sequence: int = 1, resident_bytes: int = 400) -> QueuedChunk:

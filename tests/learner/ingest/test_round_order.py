@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from rollcast.enums import ActionSource, ColumnRole, GroupEnd, SegmentEnd
 from rollcast.trajectories import Chunk
 
-from learner.ingest.queue import QueuedChunk
 from learner.ingest.round_queue import in_order, joined
+from learner.link.experience import QueuedChunk
 
 STRIDE = 2
 STEP = ("obs/state", "reward", "action_mask", "group_reward", "action_source")

@@ -6,8 +6,8 @@ import threading
 
 from rollcast.enums import HoldReason
 
-from learner.ingest.queue import Pace
 from learner.ingest.round_queue import UNLIMITED_BYTES, UNLIMITED_STEPS, RoundQueue
+from learner.link.experience import Pace
 from tests.learner.ingest.parts import make_chunk
 from tests.learner.ingest.test_round_order import queued
 

@@ -28,9 +28,9 @@ from rollcast.v1 import (
 
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.ledger import Ledger
-from learner.ingest.queue import Pace
 from learner.ingest.sessions import SessionTable, restore
 from learner.link.commands import CommandChannel
+from learner.link.experience import Pace
 from learner.observe.metrics.learner import LearnerMetrics
 from learner.observe.view import RunState, RunView
 from learner.publish.store import PolicyStore

@@ -12,7 +12,7 @@ from rollcast.policies import PolicyDescription, describe_payload
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from rollcast.trajectories import Chunk
 
-from learner.publish.store import StoredPolicy
+from learner.link.policies import StoredPolicy
 from learner.settings.options import RunOptions
 
 NAME = "CartPole"

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from learner.ingest.ledger import ROLLBACK
-from learner.ingest.queue import QueuedChunk
 from learner.ingest.session import ActorCounters
 from learner.ingest.sessions import Opening, Resumption
+from learner.link.experience import QueuedChunk
 from learner.observe.view import RunState
 from learner.status.run_status import RunStatus, TrainerStats
 from tests.learner.ingest.parts import NAME, Parts, make_chunk, make_options

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.ledger import Ledger
-from learner.ingest.queue import QueuedChunk
+from learner.link.experience import QueuedChunk
 from learner.networks.policy import PolicyNetwork
 from learner.observe.stats import StatsReporter
 from learner.settings.options import RunOptions

@@ -10,7 +10,7 @@ from rollcast.trajectories import Chunk
 from learner.buffers.buffer import UpdateBuffer
 from learner.buffers.columns import on_policy_columns
 from learner.ingest.ledger import Ledger
-from learner.ingest.queue import QueuedChunk
+from learner.link.experience import QueuedChunk
 from learner.trainers.intake import BufferIntake
 from tests.learner.buffers.chunks import SPEC, make_chunk
 

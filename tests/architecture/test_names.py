@@ -21,17 +21,18 @@ FOLDERS = (
 EXCEPT = frozenset(
     {
         "learner/settings/hyperparameters.py",  # has the table
+        "learner/settings/README.md",  # the page of every key, made from the table
         "learner/settings/environment.py",  # the run id that ML-Agents gives to runs without one
     }
 )
 
 
 def test_algorithms_are_not_named() -> None:
-    """No module that reads settings, takes experience in or shows a run says which algorithm something is about."""
+    """No module or page of settings, ingest, the run or what shows it says which algorithm something is about."""
     named = [
         f"{shown(path)}:{number}: {line.strip()}"
         for path in files(*(PACKAGES["learner"] / folder for folder in FOLDERS))
-        if path.suffix == ".py" and shown(path) not in EXCEPT
+        if path.suffix in {".py", ".md"} and shown(path) not in EXCEPT
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
         if ALGORITHM.search(line)
     ]

@@ -18,7 +18,7 @@ from learner.link.commands import Assign, Command, EndEvaluation, SetHold, Start
 from learner.link.evaluation import Order
 from learner.observe.metrics.behaviors import HoldClock
 from learner.publish.broadcast import ASSIGNMENT, Broadcast, Subscription
-from learner.service.assignments import AssignmentBoard, OrderBoard, wait
+from learner.service.assignments import Assignments
 from learner.service.uploads import HoldBoard, UploadStream
 
 DRAIN_RETRY_SECONDS = 1.0
@@ -51,8 +51,7 @@ class Hub:
         self._credit = CreditAllocator(behaviors)
         self._holds = HoldBoard()
         self._clock = clock
-        self._assignments = AssignmentBoard()
-        self._orders = OrderBoard(self._assignments, duty)
+        self._assignments = Assignments(duty)
         self._uploads: dict[str, UploadStream] = {}
         self._subscriptions: dict[str, Subscription] = {}
         self._room = asyncio.Event()
@@ -118,7 +117,7 @@ class Hub:
             older.end(_superseded("subscription", session))
         subscription = self._broadcast.subscribe(session.accounts, held)
         self._subscriptions[session.session_id] = subscription
-        self._tell(session, self._orders.for_session(session))
+        self._tell(session, self._assignments.for_session(session))
         return subscription
 
     def unsubscribe(self, session: ActorSession, subscription: Subscription) -> None:
@@ -132,8 +131,8 @@ class Hub:
         subscription = self._subscriptions.get(session.session_id)
         if subscription is not None:
             self._broadcast.add_behavior(subscription, behavior.index)
-        if self._orders.has_duty:
-            self._tell(session, self._orders.renewed(session))
+        if self._assignments.has_duty:
+            self._tell(session, self._assignments.renewed(session))
         self.reported(session)
 
     def reported(self, session: ActorSession) -> None:
@@ -155,7 +154,7 @@ class Hub:
         """Ends both streams of a session that is over, and gives its credit back to the others."""
         self.end_streams(session, error)
         self._credit.forget(session)
-        self._orders.forget(session.session_id)
+        self._assignments.forget(session.session_id)
         self._left.set()
 
     def carry_out(self, command: Command) -> None:
@@ -185,16 +184,7 @@ class Hub:
             resumed: its session goes on: it may have missed that environments shall begin anew. Those of another one
                 have just begun.
         """
-        own = self._orders.own(session.session_id) if resumed else None
-        if own is not None:
-            return own
-        current = self._assignments.current
-        if current is None or resumed:
-            return current
-        told = policy_pb2.Assignment()
-        told.CopyFrom(current)
-        wait(told)
-        return told
+        return self._assignments.opening(session.session_id, resumed=resumed)
 
     def assign(self, assignment: policy_pb2.Assignment, players: frozenset[str] | None = None) -> None:
         """Replaces what actors are asked to do; its id is given here.
@@ -205,7 +195,7 @@ class Hub:
         """
         self._assignments.replace(assignment, players)
         for session in self._sessions.live():
-            self._tell(session, self._orders.renewed(session))
+            self._tell(session, self._assignments.renewed(session))
 
     def order(self, order: Order) -> None:
         """Orders an evaluation of one actor. The steps that it may still take are for the others meanwhile."""
@@ -213,15 +203,15 @@ class Hub:
         if session is not None:
             self._credit.suspend(session)
             self._offer(session)
-            self._tell(session, self._orders.order(session, order))
+            self._tell(session, self._assignments.order(session, order))
 
     def release(self, session_id: str) -> None:
         """Lets an actor go back to what everybody does."""
         session = self._live(session_id)
-        if session is not None and self._orders.is_playing(session_id):
+        if session is not None and self._assignments.is_playing(session_id):
             self._credit.resume(session)
             self._offer(session)
-            self._tell(session, self._orders.release(session))
+            self._tell(session, self._assignments.release(session))
 
     def _offer(self, session: ActorSession) -> None:
         """Looks anew at everybody's credit with the behaviors of a session."""

@@ -57,6 +57,10 @@ class UploadStream:
 
     Nothing is queued: each message is made of the state at the moment of writing, so that a slow reader gets one ack
     for many chunks, and never an outdated hold.
+
+    Attributes:
+        is_over: True once it was ended: nothing that arrives counts any more.
+        error: what it ends with; None for a good end.
     """
 
     def __init__(
@@ -73,19 +77,9 @@ class UploadStream:
         self._is_ack_due = False
         self._is_credit_due = False
         self._drain: trajectory_pb2.Drain | None = None
-        self._is_over = False
+        self.is_over = False
         self._is_muted = False
-        self._error: Exception | None = None
-
-    @property
-    def is_over(self) -> bool:
-        """True once it was ended: nothing that arrives counts any more."""
-        return self._is_over
-
-    @property
-    def error(self) -> Exception | None:
-        """What it ends with; None for a good end."""
-        return self._error
+        self.error: Exception | None = None
 
     async def changed(self) -> None:
         """Waits until there may be something to say."""
@@ -136,8 +130,8 @@ class UploadStream:
             error: its status; None for a good end.
             flush: send the acks that are due first. False if the session belongs to somebody else by now.
         """
-        if not self._is_over:
-            self._is_over, self._error, self._is_muted = True, error, not flush
+        if not self.is_over:
+            self.is_over, self.error, self._is_muted = True, error, not flush
             self._changed.set()
 
     def opened(self) -> bytes:

@@ -8,7 +8,7 @@ import pytest
 from rollcast.errors import BadRequest, TooManySessions
 from rollcast.v1 import policy_pb2
 
-from learner.service.assignments import AssignmentBoard
+from learner.service.assignments import Assignments
 from learner.service.run_info import RunInfo
 from tests.learner.ingest.parts import NAME, Parts, make_options
 
@@ -73,7 +73,7 @@ def test_only_players_hear_of_a_round() -> None:
     player, late = run.open("a").session, run.open("b").session
     for session in (player, late):
         run.declared(session)
-    board = AssignmentBoard()
+    board = Assignments()
     board.replace(
         policy_pb2.Assignment(lockstep_quota_steps=4, lockstep_round=3, reset=policy_pb2.RESET_MODE_NOW),
         frozenset({player.session_id}),

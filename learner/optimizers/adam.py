@@ -97,22 +97,8 @@ class FlatAdam:
         if self._max_grad_norm is not None:
             self._norm = torch.linalg.vector_norm(self._gradient)
             self._gradient.mul_((self._max_grad_norm / (self._norm + 1e-6)).clamp_(max=1.0))
-        adam(
-            [self._vector],
-            [self._gradient],
-            [self._first],
-            [self._second],
-            [],
-            [self._step],
-            fused=True,
-            amsgrad=False,
-            beta1=_BETA1,
-            beta2=_BETA2,
-            lr=self.learning_rate,
-            weight_decay=0.0,
-            eps=self._epsilon,
-            maximize=False,
-        )
+        moments = [self._first], [self._second]
+        _descend([self._vector], [self._gradient], moments, [self._step], self.learning_rate, self._epsilon)
         self.steps += 1
 
     def gradient_norm(self) -> Tensor:
@@ -165,6 +151,32 @@ class FlatAdam:
             name: part.reshape(parameter.shape).clone()
             for (name, parameter), part in zip(self._named.items(), parts, strict=True)
         }
+
+
+def _descend(  # noqa: PLR0917 - what Adam needs
+    parameters: list[Tensor],
+    gradients: list[Tensor],
+    moments: tuple[list[Tensor], list[Tensor]],
+    steps: list[Tensor],
+    learning_rate: float,
+    epsilon: float,
+) -> None:
+    """Takes one step of Adam, in place."""
+    adam(
+        parameters,
+        gradients,
+        *moments,
+        [],
+        steps,
+        fused=True,
+        amsgrad=False,
+        beta1=_BETA1,
+        beta2=_BETA2,
+        lr=learning_rate,
+        weight_decay=0.0,
+        eps=epsilon,
+        maximize=False,
+    )
 
 
 def require_moments(saved: Mapping[str, Tensor], named: Mapping[str, Tensor], *, is_square: bool) -> None:
@@ -230,22 +242,9 @@ class ListedAdam:
         vector = torch.cat([gradient.reshape(-1) for gradient in gradients])
         self._reduce.gradients(vector)
         parts = torch.split(vector, [gradient.numel() for gradient in gradients])
-        adam(
-            [value.data for value in self.parameters],
-            [part.view(value.shape) for part, value in zip(parts, self.parameters, strict=True)],
-            self._first,
-            self._second,
-            [],
-            self._steps,
-            fused=True,
-            amsgrad=False,
-            beta1=_BETA1,
-            beta2=_BETA2,
-            lr=learning_rate,
-            weight_decay=0.0,
-            eps=self._epsilon,
-            maximize=False,
-        )
+        values = [value.data for value in self.parameters]
+        gradients = [part.view(value.shape) for part, value in zip(parts, values, strict=True)]
+        _descend(values, gradients, (self._first, self._second), self._steps, learning_rate, self._epsilon)
         self.steps += 1
 
     def is_finite(self) -> Tensor:

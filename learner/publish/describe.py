@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rollcast.enums import Distribution, Squash
 from rollcast.policies import PolicyDescription
 from rollcast.specs import BehaviorSpec
@@ -9,6 +11,21 @@ from rollcast.transforms import ActionTransform
 
 from learner.networks.policy import PolicyNetwork
 from learner.networks.squashed import squash_of
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What the header of a published policy says of its training.
+
+    Attributes:
+        version: completed updates.
+        optimizer_steps: gradient steps.
+        env_steps_trained: environment steps in completed updates.
+    """
+
+    version: int
+    optimizer_steps: int
+    env_steps_trained: int
 
 
 def input_names(spec: BehaviorSpec, memory_size: int) -> tuple[str, ...]:

@@ -137,11 +137,6 @@ class Splicer:
         self.slots = {name: slot for name, slot in find_slots(model).items() if name in names}
         self._buffer = np.frombuffer(bytearray(model), np.uint8)  # reused: only the slots ever change
 
-    @property
-    def size_bytes(self) -> int:
-        """Size of a rendered model."""
-        return int(self._buffer.size)
-
     def render(self, weights: Mapping[str, NDArray[np.uint8]]) -> bytes:
         """Returns the model with other weights.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Protocol
 
 import structlog
 from rollcast.enums import Squash
@@ -12,27 +11,11 @@ from torch import Tensor
 
 from learner.link.policies import StoredPolicy
 from learner.networks.policy import PolicyNetwork
-from learner.publish.describe import describe
+from learner.publish.describe import Progress, describe
 from learner.publish.onnx import PolicyExporter
 from learner.publish.store import PolicyStore
 
 log = structlog.get_logger(__name__)
-
-
-class Progress(Protocol):
-    """What a header says of its version's training."""
-
-    @property
-    def version(self) -> int:
-        """Completed updates."""
-
-    @property
-    def optimizer_steps(self) -> int:
-        """Gradient steps."""
-
-    @property
-    def env_steps_trained(self) -> int:
-        """Environment steps in completed updates."""
 
 
 class PolicyPublisher:

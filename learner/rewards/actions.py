@@ -1,4 +1,4 @@
-"""Recorded draws as the environment takes them: `rollcast.transforms` in torch."""
+"""Recorded actions as the networks of reward signals read them."""
 
 from __future__ import annotations
 
@@ -11,63 +11,12 @@ _CLIP = 3.0
 """What CLIP3_DIV3 cuts a draw to."""
 
 
-class ContinuousActions:
-    """The continuous part of a behavior's actions.
-
-    Args:
-        spec: what the behavior does.
-        squash: what actors do to a draw before they map it onto the bounds.
-        device: where draws are.
-    """
-
-    def __init__(self, spec: ActionSpec, squash: Squash, device: torch.device | str = "cpu") -> None:
-        size = spec.continuous_size
-        low = torch.tensor(spec.continuous_low or [-1.0] * size, dtype=torch.float64)
-        high = torch.tensor(spec.continuous_high or [1.0] * size, dtype=torch.float64)
-        bounded = low.isfinite() & high.isfinite()
-        low, high = torch.where(bounded, low, -1.0), torch.where(bounded, high, 1.0)
-        self._squash = squash
-        self._is_mapped = bool(spec.continuous_low)
-        self._bounded = bounded.to(device)
-        self._low, self._high = low.float().to(device), high.float().to(device)
-        # Halves before the difference: high - low may pass the largest float32.
-        self._half = (high / 2 - low / 2).float().to(device)
-        self._middle = (high / 2 + low / 2).float().to(device)
-
-    def taken(self, draws: Tensor) -> Tensor:
-        """Returns what the environment takes of draws ``[B, n]``: squashed, then mapped onto the bounds.
-
-        An axis with an infinite bound passes as it is; see `rollcast.transforms.ActionTransform`.
-        """
-        if self._squash is Squash.CLIP3_DIV3:
-            squashed = draws.clamp(-_CLIP, _CLIP) / _CLIP
-        else:
-            squashed = torch.tanh(draws) if self._squash is Squash.TANH else draws
-        if not self._is_mapped:
-            return squashed
-        mapped = squashed * self._half + self._middle
-        if self._squash is not Squash.NONE:
-            mapped = torch.minimum(torch.maximum(mapped, self._low), self._high)
-        return torch.where(self._bounded, mapped, draws)
-
-    def told_apart(self, draws: Tensor) -> Tensor:
-        """Returns draws ``[B, n]`` in their own units, less what the environment does not see of them.
-
-        Two draws beyond the clip are one action: a model of the environment must not be asked which of them it was.
-        """
-        if self._squash is Squash.CLIP3_DIV3:
-            cut = draws.clamp(-_CLIP, _CLIP)
-        else:
-            cut = torch.tanh(draws) if self._squash is Squash.TANH else draws
-        return torch.where(self._bounded, cut, draws) if self._is_mapped else cut
-
-
 class ActionNumbers:
     """Actions as a network reads them: continuous axes, then each branch as a one-hot block.
 
     Args:
         spec: what the behavior does.
-        squash: see `ContinuousActions`.
+        squash: what actors do to a draw before they map it onto the bounds.
         device: where actions are.
 
     Attributes:
@@ -76,16 +25,30 @@ class ActionNumbers:
 
     def __init__(self, spec: ActionSpec, squash: Squash, device: torch.device | str = "cpu") -> None:
         self.size = spec.continuous_size + sum(spec.discrete_branches)
-        self.axes = ContinuousActions(spec, squash, device)
+        bounds = torch.tensor([spec.continuous_low, spec.continuous_high], dtype=torch.float64)
+        self._bounded = bounds.isfinite().all(0).to(device) if spec.continuous_low else None
+        self._squash = squash
         self._branches = spec.discrete_branches
         codes = [torch.arange(size) for size in self._branches]
         columns = [torch.full((size,), branch) for branch, size in enumerate(self._branches)]
         self._codes = torch.cat(codes).to(device) if codes else None
         self._columns = torch.cat(columns).to(device) if columns else None
 
+    def told_apart(self, draws: Tensor) -> Tensor:
+        """Returns draws ``[B, n]`` in their own units, less what the environment does not see of them.
+
+        Two draws beyond the clip are one action: a model of the environment must not be asked which of them it was. An
+        axis with an infinite bound passes as it is; see `rollcast.transforms.ActionTransform`.
+        """
+        if self._squash is Squash.CLIP3_DIV3:
+            cut = draws.clamp(-_CLIP, _CLIP)
+        else:
+            cut = torch.tanh(draws) if self._squash is Squash.TANH else draws
+        return cut if self._bounded is None else torch.where(self._bounded, cut, draws)
+
     def of(self, continuous: Tensor | None, discrete: Tensor | None) -> Tensor:
         """Encodes draws ``[B, n]`` and choices ``[B, b]`` (each from 0) to ``[B, size]`` float32."""
-        parts = [] if continuous is None else [self.axes.told_apart(continuous)]
+        parts = [] if continuous is None else [self.told_apart(continuous)]
         if discrete is not None:
             parts.append(self.one_hot(discrete))
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)

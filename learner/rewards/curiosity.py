@@ -78,7 +78,7 @@ class CuriosityNetwork(nn.Module):
         guess = self.inverse(before, after)
         error = torch.zeros_like(guess[:, 0])
         if transitions.continuous is not None:
-            taken = self.actions.axes.told_apart(transitions.continuous)
+            taken = self.actions.told_apart(transitions.continuous)
             error = error + (guess[:, : self._axes] - taken).square().sum(1)
         if transitions.discrete is not None:
             scores = torch.split(guess[:, self._axes :], self._branches, dim=1)

@@ -24,23 +24,9 @@ from learner.observe.metrics.behaviors import BehaviorMetrics
 from learner.observe.metrics.learner import unobserved
 from learner.observe.stats import StatsReporter
 from learner.optimizers.reduce import Reduce, SingleLearner
+from learner.publish.describe import Progress
 from learner.settings.service import ServiceSettings
 from learner.settings.trainer import TrainerSettings
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What the header of a published policy says of its training.
-
-    Attributes:
-        version: completed updates.
-        optimizer_steps: gradient steps.
-        env_steps_trained: environment steps in completed updates.
-    """
-
-    version: int
-    optimizer_steps: int
-    env_steps_trained: int
 
 
 class Publisher(Protocol):

@@ -21,8 +21,9 @@ from learner.common.saved_values import count, reason
 from learner.link.experience import QueuedChunk
 from learner.observe.metrics.behaviors import BehaviorMetrics
 from learner.observe.stats import StatsReporter
+from learner.publish.describe import Progress
 from learner.settings.hyperparameters import HyperparameterSettings
-from learner.trainers.base import Progress, Trainer, TrainerContext
+from learner.trainers.base import Trainer, TrainerContext
 from learner.trainers.tally import EpisodeTally, extrinsic_strength
 
 log = structlog.get_logger(__name__)
@@ -44,15 +45,15 @@ class UpdateClock:
 
     Args:
         stats: where seconds and steps per second go.
-        clock: monotonic seconds.
         metrics: where the seconds of collections go, too.
+        clock: monotonic seconds.
     """
 
     def __init__(
         self,
         stats: StatsReporter,
+        metrics: BehaviorMetrics,
         clock: Callable[[], float] = time.monotonic,
-        metrics: BehaviorMetrics | None = None,
     ) -> None:
         self._stats = stats
         self._metrics = metrics
@@ -63,8 +64,7 @@ class UpdateClock:
     def begin_update(self) -> None:
         """Ends a collection and begins an update."""
         self._collect_seconds = self._next_phase()
-        if self._metrics is not None:
-            self._metrics.batch_wait.observe(self._collect_seconds)
+        self._metrics.batch_wait.observe(self._collect_seconds)
 
     def end_update(self, steps: int) -> None:
         """Ends an update of so many environment steps, reports both phases, and begins the next collection."""
@@ -125,7 +125,7 @@ class RLTrainer(Trainer):
         self._failed_updates = 0
         self._is_told_of_groups = False
         self._metrics = context.metrics
-        self._clock = UpdateClock(context.stats, metrics=context.metrics)
+        self._clock = UpdateClock(context.stats, context.metrics)
         self.policy = self.create_policy(behavior.spec)
         self.add_policy(behavior.name, self.policy)
         self.create_optimizer()

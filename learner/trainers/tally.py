@@ -16,6 +16,7 @@ from learner.common.saved_values import count, numbers
 from learner.curriculum.lessons import Lessons, no_lessons
 from learner.link.evaluation import EvaluationSink, NoEvaluation, hand_on
 from learner.observe.metrics.behaviors import BehaviorMetrics
+from learner.observe.metrics.learner import unobserved
 from learner.observe.stats import Aggregation, StatsReporter
 from learner.settings.trainer import TrainerSettings
 
@@ -36,7 +37,7 @@ class RecordTally:
         metrics: where the present value of the first keys is shown.
     """
 
-    def __init__(self, stats: StatsReporter, metrics: BehaviorMetrics | None = None) -> None:
+    def __init__(self, stats: StatsReporter, metrics: BehaviorMetrics) -> None:
         self._stats = stats
         self._metrics = metrics
         self._keys: dict[str, bool] = {}  # whether the metrics show it
@@ -54,11 +55,10 @@ class RecordTally:
         for number, value, kind in zip(numbers, columns["stat/value"].tolist(), aggregations, strict=True):
             if taken[number]:
                 self._stats.add_stat(chunk.stat_keys[number], value, Aggregation(kind or StatAggregation.AVERAGE))
-        if self._metrics is not None:
-            for key in dict.fromkeys(chunk.stat_keys[number] for number in numbers):
-                value = self._stats.value(key) if self._keys.get(key) else None
-                if value is not None:
-                    self._metrics.show_statistic(key, value)
+        for key in dict.fromkeys(chunk.stat_keys[number] for number in numbers):
+            value = self._stats.value(key) if self._keys.get(key) else None
+            if value is not None:
+                self._metrics.show_statistic(key, value)
 
     def _takes(self, key: str) -> bool:
         if key in self._keys:
@@ -107,11 +107,11 @@ class EpisodeTally:
         lessons: Lessons | None = None,
         evaluations: EvaluationSink | None = None,
     ) -> None:
-        self._metrics = metrics
+        self._metrics = metrics or unobserved()
         self._evaluations = evaluations or NoEvaluation()
         self._lessons = lessons or no_lessons()
         self._since_revision = self._lessons.since_revision
-        self._records = RecordTally(stats, metrics)
+        self._records = RecordTally(stats, self._metrics)
         self.returns: deque[float] = deque(maxlen=kept_episodes)
         self.episodes = 0
         self._stats = stats
@@ -186,9 +186,8 @@ class EpisodeTally:
         total = finished if shared is None else finished + shared[is_training]
         if self._strength:
             self._stats.add_stats("Policy/Extrinsic Reward", total * self._strength)
-        if self._metrics is not None:
-            self._metrics.episode_return.observe(finished)
-            self._metrics.episode_steps.observe(columns["episode/length"][is_training])
+        self._metrics.episode_return.observe(finished)
+        self._metrics.episode_steps.observe(columns["episode/length"][is_training])
         self.episodes += len(finished)
         self._update_episodes += len(finished)
         self._update_returns += float(finished.sum())

@@ -23,19 +23,17 @@ from learner.networks.value import ActorCritic, build_critic
 from learner.observe.metrics.behaviors import LossNumbers
 from learner.observe.rates import Throttle
 from learner.optimizers.adam import FlatAdam
-from learner.rewards.signals import EXTRINSIC, SignalSet, build_signals
 from learner.settings.hyperparameters import ActorCriticHyperparameters, SharedCriticHyperparameters
 from learner.trainers.actor_critic.agreement import Agreement, can_act, compare
 from learner.trainers.actor_critic.epochs import EpochSums, run_epochs
 from learner.trainers.actor_critic.experience import Experience, ExperienceMaker, Recorded
 from learner.trainers.actor_critic.loss import Coefficients, Loss
 from learner.trainers.actor_critic.targets import TargetRule
+from learner.trainers.auxiliaries import Auxiliaries
 from learner.trainers.base import TrainerContext
-from learner.trainers.cloning import build_cloning
 from learner.trainers.normalization import ObservationStatistics
 from learner.trainers.on_policy import OnPolicyTrainer
 from learner.trainers.schedules import BETA_FLOOR, LEARNING_RATE_FLOOR, ScheduledValue
-from learner.trainers.tally import EpisodeRewards
 
 log = structlog.get_logger(__name__)
 
@@ -52,6 +50,7 @@ class ActorCriticTrainer(OnPolicyTrainer):
         hyperparameters: of the run file.
         network: policy and critic.
         optimizer: of both.
+        auxiliaries: what learns beside them.
         signals: the reward signals.
         statistics: behind the normalizers.
 
@@ -100,15 +99,8 @@ class ActorCriticTrainer(OnPolicyTrainer):
     def create_optimizer(self) -> None:
         """Makes the critic, the reward signals and the optimizer."""
         hyper, context = self.hyperparameters, self.context
-        signals = build_signals(
-            self.trainer_settings.reward_signals,
-            context.behavior.spec,
-            self._weights,
-            context.device,
-            reduce=context.reduce,
-        )
-        self.signals = SignalSet(signals, context.device)
-        self._episode_rewards = EpisodeRewards()
+        self.auxiliaries = Auxiliaries(context, self.policy, self._weights)
+        self.signals, self.cloning = self.auxiliaries.signals, self.auxiliaries.cloning
         critic = build_critic(
             self.policy,
             self.trainer_settings.network_settings,
@@ -144,7 +136,6 @@ class ActorCriticTrainer(OnPolicyTrainer):
             normalizes=self.normalizes_advantages,
             memory_stride=stride,
         )
-        self.cloning = build_cloning(context, self.policy)
 
     def _update_policy(self) -> int:
         """Trains on the taken segments; returns the gradient steps, or 0 if the result was not finite.
@@ -165,8 +156,7 @@ class ActorCriticTrainer(OnPolicyTrainer):
                 sample=self.hyperparameters.batch_size,
             )
             before, statistics_before = self.optimizer.snapshot(), self.statistics.state_dict()
-            signals_before = self.signals.state_dict()
-            cloning_before = self.cloning.state_dict() if self.cloning is not None else {}
+            auxiliaries_before = self.auxiliaries.state_dict()
             self.statistics.merge(self.statistics.moments(storage, plan.step_rows))
             self.statistics.publish()
             experience = self._maker.make(plan, storage, recorded)
@@ -189,12 +179,12 @@ class ActorCriticTrainer(OnPolicyTrainer):
                 self.cloning.update(self.get_step)
             lags = self._report_agreement(recorded, agreement, plan)
             acts = can_act(self.policy, recorded, observations=self._maker.observations)
-            is_finite = self._report(experience, sums, coefficients, self._learned_is_finite() & acts)
+            is_finite = self._report(
+                experience, sums, coefficients, self.optimizer.is_finite() & self.auxiliaries.is_finite() & acts
+            )
         if not is_finite:
             self.optimizer.restore(before)
-            self.signals.load_state_dict(signals_before)
-            if self.cloning is not None:
-                self.cloning.load_state_dict(cloning_before)
+            self.auxiliaries.load_state_dict(auxiliaries_before)
             self.statistics.load_state_dict(statistics_before)
             self.statistics.publish()
             self._forget()
@@ -203,7 +193,8 @@ class ActorCriticTrainer(OnPolicyTrainer):
         if coefficients.epsilon:
             self.stats_reporter.add_stat("Policy/Epsilon", coefficients.epsilon)
         self.stats_reporter.add_stat("Policy/Beta", coefficients.beta)
-        self._report_signals(plan.ended_episodes)
+        self.auxiliaries.report()
+        self.auxiliaries.report_episodes(self.collected_rewards, plan.ended_episodes)
         return taken
 
     def _forget(self) -> None:
@@ -214,17 +205,6 @@ class ActorCriticTrainer(OnPolicyTrainer):
     def _update_signals(self, columns: Mapping[str, Tensor]) -> None:
         """Lets reward signals learn from a minibatch of the policy's."""
         self.signals.update(self._maker.transitions.of(columns))
-
-    def _report_signals(self, ended_episodes: int) -> None:
-        """Reports what signals that learn say themselves, and what episodes bring of each; `tally` has the extrinsic."""
-        cloned = {} if self.cloning is None else self.cloning.statistics()
-        for name, value in {**self.signals.statistics(), **cloned}.items():
-            self.stats_reporter.add_stat(name, value)
-        for name, episode in self._episode_rewards.add(self.collected_rewards, ended_episodes).items():
-            self.context.metrics.show_signal(name, episode)
-            if name != EXTRINSIC:
-                shown = np.full(self._episode_rewards.episodes, episode)
-                self.stats_reporter.add_stats(f"Policy/{name.capitalize()} Reward", shown)
 
     def _process_trajectory(self, item: QueuedChunk) -> None:
         self._note_group_rewards(item)
@@ -315,11 +295,6 @@ class ActorCriticTrainer(OnPolicyTrainer):
             self.collected_rewards[name] = signals[len(self.signals) + index]
         return True
 
-    def _learned_is_finite(self) -> Tensor:
-        """Returns a scalar bool on the device: whether all that learns is finite."""
-        found = self.optimizer.is_finite() & self.signals.is_finite()
-        return found if self.cloning is None else found & self.cloning.is_finite()
-
     def _take_faulty_signals(self) -> tuple[str, ...]:
         """Returns the reward signals whose rewards were not finite since the last call; waits for the device."""
         return self.signals.take_faulty()
@@ -334,8 +309,7 @@ class ActorCriticTrainer(OnPolicyTrainer):
             "network": {name: value.clone() for name, value in self.network.state_dict().items()},
             "optimizer": self.optimizer.state_dict(),
             "statistics": self.statistics.state_dict(),
-            "signals": self.signals.state_dict(),
-            "cloning": {} if self.cloning is None else self.cloning.state_dict(),
+            **self.auxiliaries.state_dict(),
             "shuffle": {"device": self._shuffle.device.type, "state": self._shuffle.get_state()},
         }
 
@@ -349,9 +323,7 @@ class ActorCriticTrainer(OnPolicyTrainer):
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.statistics.load_state_dict(state["statistics"])
-        self.signals.load_state_dict(state["signals"])
-        if self.cloning is not None and state.get("cloning"):  # absent where it is asked for from now on
-            self.cloning.load_state_dict(state["cloning"])
+        self.auxiliaries.load_state_dict(state)
         self._forget()
         shuffle = state["shuffle"]
         if shuffle["device"] == self._shuffle.device.type:  # another kind of device has another kind of generator

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-import numpy as np
 import torch
 from rollcast.enums import Squash
 from rollcast.specs import BehaviorSpec
@@ -19,10 +17,9 @@ from learner.networks.policy import PolicyNetwork
 from learner.networks.squashed import SquashedPolicyNetwork
 from learner.networks.twin import TwinCritic
 from learner.observe.metrics.behaviors import LossNumbers
-from learner.rewards.signals import EXTRINSIC, SignalSet, build_signals
 from learner.settings.hyperparameters import SACHyperparameters
+from learner.trainers.auxiliaries import Auxiliaries
 from learner.trainers.base import TrainerContext
-from learner.trainers.cloning import build_cloning
 from learner.trainers.intake import Taken
 from learner.trainers.normalization import ObservationStatistics
 from learner.trainers.replay import PUBLISH_UPDATES, ReplayTrainer
@@ -30,87 +27,33 @@ from learner.trainers.sac.batches import BatchMaker, can_act
 from learner.trainers.sac.learner import Report, Restorable, SACLearner
 from learner.trainers.sac.networks import SACNetworks, Temperatures
 from learner.trainers.schedules import LEARNING_RATE_FLOOR, ScheduledValue
-from learner.trainers.tally import EpisodeRewards
 
 
-@dataclass(frozen=True, slots=True)
-class TurnNumbers:
-    """Of the last minibatch of a turn.
+class TurnNumbers(NamedTuple):
+    """The last minibatch of a turn, in numbers.
 
     Attributes:
-        policy_loss: the entropy bonus is part of it.
-        critic_losses: of both critics.
-        bonus: the part of the policy loss that is the entropy's.
-        continuous_entropy: of the squashed action, in nats; None without continuous actions.
-        discrete_entropy: sum over the branches; None without discrete actions.
-        continuous_alpha: the temperature; None without continuous actions.
-        discrete_alphas: of the branches.
-        values: mean of what the critics are driven at, of each signal.
-        explained: share of the variance of these that the critics explain.
-        grad_norm: of policy and critics together, before clipping.
+        losses: what metrics show. There are no recorded log-probabilities that could be compared.
+        statistics: what TensorBoard shows, by ML-Agents' names. There is no value network; ``Value Loss`` is the mean of
+            the two critics' losses.
     """
 
-    policy_loss: float
-    critic_losses: tuple[float, float]
-    bonus: float
-    continuous_entropy: float | None
-    discrete_entropy: float | None
-    continuous_alpha: float | None
-    discrete_alphas: tuple[float, ...]
-    values: tuple[float, ...]
-    explained: float
-    grad_norm: float
-
-    @property
-    def entropy(self) -> float:
-        """Of the whole action, in nats."""
-        return (self.continuous_entropy or 0.0) + (self.discrete_entropy or 0.0)
-
-    def numbers(self, learning_rate: float) -> LossNumbers:
-        """Returns what metrics show. There are no recorded log-probabilities that could be compared."""
-        return LossNumbers(
-            policy=self.policy_loss - self.bonus,
-            value=sum(self.critic_losses),
-            entropy=self.bonus,
-            grad_norm=self.grad_norm,
-            approx_kl=0.0,
-            clip_ratio=0.0,
-            explained_variance=self.explained,
-            entropy_nats=self.entropy,
-            learning_rate=learning_rate,
-            log_prob_error_max=0.0,
-        )
-
-    def statistics(self, signals: Sequence[str]) -> dict[str, float]:
-        """Returns what TensorBoard shows, by ML-Agents' names.
-
-        There is no value network; ``Value Loss`` is the mean of the two critics' losses.
-        """
-        first, second = self.critic_losses
-        found = {
-            "Losses/Policy Loss": self.policy_loss,
-            "Losses/Q1 Loss": first,
-            "Losses/Q2 Loss": second,
-            "Losses/Value Loss": (first + second) / 2,
-            "Policy/Entropy": self.entropy,
-            "Rollcast/Explained Variance": self.explained,
-        }
-        for name, value in zip(signals, self.values, strict=True):
-            found[f"Policy/{name.capitalize()} Value"] = value
-        if self.continuous_alpha is not None:
-            found["Policy/Continuous Entropy Coeff"] = self.continuous_alpha
-        if self.discrete_alphas:
-            found["Policy/Discrete Entropy Coeff"] = sum(self.discrete_alphas) / len(self.discrete_alphas)
-        return found
+    losses: LossNumbers
+    statistics: dict[str, float]
 
 
 @torch.no_grad()
-def read_report(
-    report: Report, temperatures: Temperatures, is_finite: Tensor, learner: SACLearner
-) -> TurnNumbers | None:
-    """Waits for the device and returns what the last update was like; None if something is not finite."""
-    drawn, targets = report.drawn, report.targets
-    axes, branches = drawn.log_prob is not None, len(learner.branches)
+def read_report(report: Report, names: Sequence[str], is_finite: Tensor, learner: SACLearner) -> TurnNumbers | None:
+    """Waits for the device and returns what the last update was like; None if something is not finite.
+
+    Args:
+        report: of the update.
+        names: of the reward signals.
+        is_finite: scalar bool, of everything that learns.
+        learner: what made the update.
+    """
+    drawn, targets, temperatures = report.drawn, report.targets, learner.networks.temperatures
+    axes, branches = int(drawn.log_prob is not None), len(learner.branches)
     entropies: list[Tensor] = [] if drawn.log_prob is None else [-drawn.log_prob.mean()]
     if drawn.probabilities is not None and drawn.output.logits is not None:
         entropies += categorical_entropy(drawn.output.logits, drawn.probabilities, learner.branches).mean(0).unbind()
@@ -134,22 +77,38 @@ def read_report(
     finite, policy, first, second, explained, norm, *rest = torch.stack([each.double() for each in scalars]).tolist()
     if not finite:
         return None
-    signals, factors = targets.shape[1], int(axes) + branches
+    signals, factors = targets.shape[1], axes + branches
     values, found, temperature = rest[:signals], rest[signals : signals + factors], rest[signals + factors :]
-    weights = [1.0] * int(axes) + [1.0 / max(1, branches)] * branches
+    weights = [1.0] * axes + [1.0 / max(1, branches)] * branches
     bonus = -sum(alpha * entropy * each for alpha, entropy, each in zip(temperature, found, weights, strict=True))
-    return TurnNumbers(
-        policy_loss=policy,
-        critic_losses=(first, second),
-        bonus=bonus,
-        continuous_entropy=found[0] if axes else None,
-        discrete_entropy=sum(found[int(axes) :]) if branches else None,
-        continuous_alpha=temperature[0] if axes else None,
-        discrete_alphas=tuple(temperature[int(axes) :]),
-        values=tuple(values),
-        explained=explained,
+    entropy = (found[0] if axes else 0.0) + sum(found[axes:])
+    losses = LossNumbers(
+        policy=policy - bonus,
+        value=first + second,
+        entropy=bonus,
         grad_norm=norm,
+        approx_kl=0.0,
+        clip_ratio=0.0,
+        explained_variance=explained,
+        entropy_nats=entropy,
+        learning_rate=learner.policy_optimizer.learning_rate,
+        log_prob_error_max=0.0,
     )
+    statistics = {
+        "Losses/Policy Loss": policy,
+        "Losses/Q1 Loss": first,
+        "Losses/Q2 Loss": second,
+        "Losses/Value Loss": (first + second) / 2,
+        "Policy/Entropy": entropy,
+        "Rollcast/Explained Variance": explained,
+    }
+    for name, value in zip(names, values, strict=True):
+        statistics[f"Policy/{name.capitalize()} Value"] = value
+    if axes:
+        statistics["Policy/Continuous Entropy Coeff"] = temperature[0]
+    if branches:
+        statistics["Policy/Discrete Entropy Coeff"] = sum(temperature[axes:]) / branches
+    return TurnNumbers(losses, statistics)
 
 
 CLONING_UPDATES: Final = 50
@@ -165,6 +124,7 @@ class SACTrainer(ReplayTrainer):
     Attributes:
         networks: everything that is trained.
         learner: what trains it.
+        auxiliaries: what learns beside them.
         signals: the reward signals.
         statistics: behind the normalizers.
         cloning: imitates demonstrations beside the rewards; None if the run file asks for none.
@@ -183,9 +143,8 @@ class SACTrainer(ReplayTrainer):
         self._batches = BatchMaker(context.behavior.spec, self.memory, self.signals, context.device)
         self._signal_steps = 0.0  # that reward signals have not been updated for
         self._statistics_changed = False
-        self._episode_rewards = EpisodeRewards()
         self._report: Report | None = None
-        self._before: tuple[Restorable, dict[str, Any], dict[str, Any]] | None = None
+        self._before: tuple[Restorable, dict[str, Any]] | None = None
         self._updates_since_snapshot = 0
 
     def create_policy(self, spec: BehaviorSpec) -> PolicyNetwork:
@@ -200,21 +159,13 @@ class SACTrainer(ReplayTrainer):
         spec, network = context.behavior.spec, self.trainer_settings.network_settings
         if not isinstance(self.policy, SquashedPolicyNetwork):
             raise TypeError(f"{type(self.policy).__name__} is no squashed policy")
-        signals = build_signals(
-            self.trainer_settings.reward_signals,
-            spec,
-            self._weights,
-            context.device,
-            reduce=context.reduce,
-            squash=Squash.TANH,
-        )
-        self.signals = SignalSet(signals, context.device)
+        self.auxiliaries = Auxiliaries(context, self.policy, self._weights, Squash.TANH)
+        self.signals, self.cloning = self.auxiliaries.signals, self.auxiliaries.cloning
         critic = TwinCritic(spec, network, len(self.signals), self._weights)
         temperatures = Temperatures(spec.action, hyper.init_entcoef)
         self.networks = SACNetworks(self.policy, critic, temperatures).to(context.device)
         self.learner = SACLearner(self.networks, hyper, self.signals, context.reduce, self._draws)
         self.statistics = ObservationStatistics(self.networks, spec, context.reduce, context.device)
-        self.cloning = build_cloning(context, self.policy, Squash.TANH)
 
     def _note_experience(self, taken: Taken) -> None:
         """Takes new steps into the running statistics of the observations; the networks see them in the next turn.
@@ -228,11 +179,7 @@ class SACTrainer(ReplayTrainer):
         pieces = torch.split(taken.places, self.hyperparameters.batch_size)
         rewards = torch.stack([self._batches.rewards(places).sum(0) for places in pieces]).sum(0).tolist()
         self.collected_rewards = dict(zip(self.signals.names, rewards, strict=True))
-        for name, episode in self._episode_rewards.add(self.collected_rewards, taken.ended_episodes).items():
-            self.context.metrics.show_signal(name, episode)
-            if name != EXTRINSIC:  # `tally` has it
-                shown = np.full(self._episode_rewards.episodes, episode)
-                self.stats_reporter.add_stats(f"Policy/{name.capitalize()} Reward", shown)
+        self.auxiliaries.report_episodes(self.collected_rewards, taken.ended_episodes)
 
     def _begin_updates(self) -> None:
         """Sets the learning rate, shows the statistics, and remembers what a faulty turn goes back to."""
@@ -242,8 +189,7 @@ class SACTrainer(ReplayTrainer):
             self._statistics_changed = False
         # In lock-step in every turn: a run that was resumed remembers from another update on than one that was not.
         if self._before is None or self._in_rounds or self._updates_since_snapshot >= PUBLISH_UPDATES:
-            cloning = {} if self.cloning is None else self.cloning.state_dict()
-            self._before = (self.learner.snapshot(), self.signals.state_dict(), cloning)
+            self._before = (self.learner.snapshot(), self.auxiliaries.state_dict())
             self._updates_since_snapshot = 0
 
     def _update_once(self) -> None:
@@ -269,30 +215,24 @@ class SACTrainer(ReplayTrainer):
         if self._report is None:
             raise RuntimeError("a turn without an update")
         report, self._report = self._report, None
-        is_finite = self.learner.is_finite() & self.signals.is_finite()
-        if self.cloning is not None:
-            is_finite = is_finite & self.cloning.is_finite()
-        found = read_report(report, self.networks.temperatures, is_finite, self.learner)
+        is_finite = self.learner.is_finite() & self.auxiliaries.is_finite()
+        found = read_report(report, self.signals.names, is_finite, self.learner)
         if found is None:
             self._go_back()
             return False
-        self.context.metrics.note_losses(found.numbers(self.learner.policy_optimizer.learning_rate))
-        for name, value in found.statistics(self.signals.names).items():
+        self.context.metrics.note_losses(found.losses)
+        for name, value in found.statistics.items():
             self.stats_reporter.add_stat(name, value)
         self.stats_reporter.add_stat("Policy/Learning Rate", self.learner.policy_optimizer.learning_rate)
         self.stats_reporter.add_stat("Rollcast/Replay Steps", float(self.memory.steps))
-        cloned = {} if self.cloning is None else self.cloning.statistics()
-        for name, value in {**self.signals.statistics(), **cloned}.items():
-            self.stats_reporter.add_stat(name, value)
+        self.auxiliaries.report()
         return True
 
     def _go_back(self) -> None:
         if self._before is not None:
-            snapshot, signals, cloning = self._before
+            snapshot, auxiliaries = self._before
             self.learner.restore(snapshot)
-            self.signals.load_state_dict(signals)
-            if self.cloning is not None:
-                self.cloning.load_state_dict(cloning)
+            self.auxiliaries.load_state_dict(auxiliaries)
             self._before = None
 
     def _take_faulty_signals(self) -> tuple[str, ...]:
@@ -309,9 +249,8 @@ class SACTrainer(ReplayTrainer):
             "networks": {name: value.clone() for name, value in self.networks.state_dict().items()},
             "optimizers": {name: optimizer.state_dict() for name, optimizer in self.learner.optimizers.items()},
             "statistics": self.statistics.state_dict(),
-            "signals": self.signals.state_dict(),
+            **self.auxiliaries.state_dict(),
             "signal_steps": self._signal_steps,
-            "cloning": {} if self.cloning is None else self.cloning.state_dict(),
             "draws": {"device": self._draws.device.type, "state": self._draws.get_state()},
             "choices": None if self._choices is self._draws else self._choices.get_state(),
         }
@@ -327,13 +266,11 @@ class SACTrainer(ReplayTrainer):
         for name, optimizer in self.learner.optimizers.items():
             optimizer.load_state_dict(state["optimizers"][name])
         self.statistics.load_state_dict(state["statistics"])
-        self.signals.load_state_dict(state["signals"])
+        self.auxiliaries.load_state_dict(state)
         # No more than one update of theirs: what is saved may be of other settings.
         self._signal_steps = min(
             number(state, "signal_steps", least=0.0), self.hyperparameters.reward_signal_steps_per_update
         )
-        if self.cloning is not None and state.get("cloning"):  # absent where it is asked for from now on
-            self.cloning.load_state_dict(state["cloning"])
         self._before = None
         draws = state["draws"]
         if draws["device"] == self._draws.device.type:  # another kind of device has another kind of generator

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from learner.trainers.base import Progress
+from learner.publish.describe import Progress
 from tests.learner.trainers.in_process import Bench, CartPoleActor, Published
 
 

@@ -24,11 +24,11 @@ from learner.link.commands import Command, EndEvaluation, StartEvaluation
 from learner.link.evaluation import EvaluationResult, Order, Played
 from learner.link.policies import StoredPolicy
 from learner.observe.metrics.learner import LearnerMetrics
+from learner.publish.describe import Progress
 from learner.publish.publisher import PolicyPublisher
 from learner.publish.store import PolicyStore
 from learner.settings.service import EvaluationSettings
 from learner.trainers import replay
-from learner.trainers.base import Progress
 from learner.trainers.ppo.trainer import PPOTrainer
 from tests.learner.ingest.parts import NAME
 from tests.learner.service.samples import make_policy

@@ -396,7 +396,6 @@ def test_new_bytes_stand_where_the_old_ones_stood(sizes: list[int], random: obje
     splicer = Splicer(model.SerializeToString(), names)
     weights = {name: np.full(size, -3.5 - size, np.float32) for name, size in zip(names, sizes, strict=True)}
     rendered = splicer.render({name: value.view(np.uint8) for name, value in weights.items()})
-    assert splicer.size_bytes == len(rendered)
     for tensor in model.graph.initializer:
         tensor.raw_data = weights[tensor.name].tobytes()
     assert onnx.load_model_from_string(rendered) == model

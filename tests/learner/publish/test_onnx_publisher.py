@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 from rollcast.enums import Squash
@@ -12,18 +10,10 @@ from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 from learner.networks.policy import PolicyNetwork
 from learner.publish.check import open_session
+from learner.publish.describe import Progress
 from learner.publish.publisher import PolicyPublisher
 from learner.publish.store import PolicyStore, VersionOrderError
 from learner.settings.network import NetworkSettings
-
-
-@dataclass(frozen=True)
-class Progress:
-    """The numbers of a version."""
-
-    version: int
-    optimizer_steps: int = 40
-    env_steps_trained: int = 4000
 
 
 @pytest.fixture
@@ -37,7 +27,7 @@ def test_a_published_version_crosses_the_wire_and_acts(network: PolicyNetwork) -
     """What the store holds passes header, frames and digest, and runs."""
     store = PolicyStore()
     publisher = PolicyPublisher(network, store, behavior_index=3, generation=7, deterministic=True, squash=Squash.NONE)
-    publisher.publish(network.state_dict(), Progress(5))
+    publisher.publish(network.state_dict(), Progress(5, 40, 4000))
     stored = store.latest("Walker")
     assert stored is not None
     assembler = PolicyAssembler()
@@ -58,7 +48,7 @@ def test_order_is_kept(network: PolicyNetwork) -> None:
     """No version is published twice."""
     store = PolicyStore()
     publisher = PolicyPublisher(network, store, behavior_index=0, generation=1)
-    publisher.publish(network.state_dict(), Progress(0))
+    publisher.publish(network.state_dict(), Progress(0, 40, 4000))
     with pytest.raises(VersionOrderError):
-        publisher.publish(network.state_dict(), Progress(0))
+        publisher.publish(network.state_dict(), Progress(0, 40, 4000))
     store.wakeup.close()

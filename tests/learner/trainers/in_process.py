@@ -20,8 +20,9 @@ from learner.ingest.ledger import Ledger
 from learner.link.experience import QueuedChunk
 from learner.networks.policy import PolicyNetwork
 from learner.observe.stats import StatsReporter
+from learner.publish.describe import Progress
 from learner.settings.options import RunOptions
-from learner.trainers.base import Progress, TrainerContext
+from learner.trainers.base import TrainerContext
 
 CARTPOLE = BehaviorSpec(
     name="CartPole",

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from rollcast.enums import HoldReason
 
+from learner.observe.metrics.learner import unobserved
 from learner.observe.stats import StatsReporter
 from learner.trainers.ppo.trainer import PPOTrainer
 from learner.trainers.rl import UpdateClock
@@ -127,7 +128,7 @@ def test_phases_are_measured_and_pauses_are_not() -> None:
     """Two seconds of collection around a pause, and one of update."""
     now = 100.0
     stats = StatsReporter("Test")
-    clock = UpdateClock(stats, lambda: now)
+    clock = UpdateClock(stats, unobserved(), lambda: now)
     now += 0.5
     clock.pause()
     now += 1000

@@ -1,0 +1,90 @@
+"""What learns beside the policy and its critics: reward signals with networks of their own, and behavioral cloning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from rollcast.enums import Squash
+from torch import Tensor
+
+from learner.networks.policy import PolicyNetwork
+from learner.rewards.signals import EXTRINSIC, SignalSet, build_signals
+from learner.trainers.base import TrainerContext
+from learner.trainers.cloning import build_cloning
+from learner.trainers.tally import EpisodeRewards
+
+
+class Auxiliaries:
+    """The reward signals and the cloning of one trainer, saved, checked and reported together.
+
+    Args:
+        context: the trainer's.
+        policy: on its device.
+        weights: generator of initial weights.
+        squash: what actors do to a continuous draw.
+
+    Raises:
+        UserError: a signal or the demonstrations do not fit the behavior.
+
+    Attributes:
+        signals: the reward signals.
+        cloning: imitates demonstrations beside the rewards; None if the run file asks for none.
+    """
+
+    def __init__(
+        self,
+        context: TrainerContext,
+        policy: PolicyNetwork,
+        weights: torch.Generator,
+        squash: Squash = Squash.CLIP3_DIV3,
+    ) -> None:
+        behavior, device = context.behavior, context.device
+        signals = build_signals(
+            behavior.settings.reward_signals, behavior.spec, weights, device, reduce=context.reduce, squash=squash
+        )
+        self.signals = SignalSet(signals, device)
+        self.cloning = build_cloning(context, policy, squash)
+        self._context = context
+        self._episode_rewards = EpisodeRewards()
+
+    def is_finite(self) -> Tensor:
+        """Returns a scalar bool on the device: whether everything that was learned is finite."""
+        found = self.signals.is_finite()
+        return found if self.cloning is None else found & self.cloning.is_finite()
+
+    def report(self) -> None:
+        """Reports the losses since the last call; waits for the device."""
+        cloned = {} if self.cloning is None else self.cloning.statistics()
+        for name, value in {**self.signals.statistics(), **cloned}.items():
+            self._context.stats.add_stat(name, value)
+
+    def report_episodes(self, sums: Mapping[str, float], ended: int) -> None:
+        """Reports the rewards of an episode by signal; `EpisodeTally` reports the extrinsic one to the trackers.
+
+        Args:
+            sums: of rewards over the newest steps, by signal.
+            ended: how many episodes ended with one of them.
+        """
+        for name, episode in self._episode_rewards.add(sums, ended).items():
+            self._context.metrics.show_signal(name, episode)
+            if name != EXTRINSIC:
+                shown = np.full(self._episode_rewards.episodes, episode)
+                self._context.stats.add_stats(f"Policy/{name.capitalize()} Reward", shown)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the states of signals and cloning; copies."""
+        cloning = {} if self.cloning is None else self.cloning.state_dict()
+        return {"signals": self.signals.state_dict(), "cloning": cloning}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over saved states; cloning may be missing where the run file has only now asked for it.
+
+        Raises:
+            KeyError, TypeError, ValueError, RuntimeError: they do not fit.
+        """
+        self.signals.load_state_dict(state["signals"])
+        if self.cloning is not None and state.get("cloning"):
+            self.cloning.load_state_dict(state["cloning"])

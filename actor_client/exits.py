@@ -8,10 +8,21 @@ import enum
 from typing import Self
 
 
-class ExitCode(enum.IntEnum):
-    """The exit code of a `rollcast-actor` command; `help` says in one line what it means."""
+class CodeWithHelp(enum.IntEnum):
+    """Exit codes of a command, each with one line of help."""
 
     help: str
+
+    def __new__(cls, value: int, help_text: str) -> Self:
+        """Makes a member from its number and its help text."""
+        member = int.__new__(cls, value)
+        member._value_ = value
+        member.help = help_text
+        return member
+
+
+class ExitCode(CodeWithHelp):
+    """The exit code of a `rollcast-actor` command; `help` says in one line what it means."""
 
     OK = 0, "the actor did what it was asked to do: the run is over, its time is over, or it was asked to stop"
 
@@ -43,13 +54,6 @@ class ExitCode(enum.IntEnum):
     INTERNAL = 50, "a fault of Rollcast itself; the log has the traceback"
 
     INTERRUPTED = 130, "a second signal ended the actor at once"
-
-    def __new__(cls, value: int, help_text: str) -> Self:
-        """Makes a member from its number and its help text."""
-        member = int.__new__(cls, value)
-        member._value_ = value
-        member.help = help_text
-        return member
 
 
 class ActorError(Exception):

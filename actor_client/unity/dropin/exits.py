@@ -1,15 +1,13 @@
 """Exit codes of `rollcast-unity`: the learner's own, and a few for what happens to the players."""
 
-import enum
-from typing import Final, Self
+from typing import Final
 
+from actor_client.exits import CodeWithHelp
 from actor_client.exits import ExitCode as ActorCode
 
 
-class ExitCode(enum.IntEnum):
+class ExitCode(CodeWithHelp):
     """The exit code of `rollcast-unity`; `help` says in one line what it means."""
-
-    help: str
 
     OK = 0, "the run is over, or was stopped in good order: everything is saved"
 
@@ -27,13 +25,6 @@ class ExitCode(enum.IntEnum):
     LEARNER_KILLED = 70, "the learner was ended from outside; go on with --resume=auto"
 
     INTERRUPTED = 130, "a third signal ended everything at once, or one came while the run still started"
-
-    def __new__(cls, value: int, help_text: str) -> Self:
-        """Makes a member from its number and its help text."""
-        member = int.__new__(cls, value)
-        member._value_ = value
-        member.help = help_text
-        return member
 
 
 STOPPED_EARLY: Final = "stopped while the run still started: nothing was trained, and nothing saved"

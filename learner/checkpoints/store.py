@@ -91,7 +91,7 @@ class SavedRunState:
 
     Attributes:
         generation: the learner's start that wrote it.
-        ledger: `learner.ingest.ledger.Ledger.state`.
+        ledger: `learner.ingest.ledger.Ledger.state_dict`.
         sessions: the session table's state.
         behaviors_table: the behavior table's state.
         trainers: the state of each trainer, by behavior name.
@@ -212,8 +212,7 @@ class CheckpointStore:
             model.unlink(missing_ok=True)
         if export is not None:
             _export(export, model)
-        files = [str(file) for file in (model, path) if file.exists()]
-        entry = CheckpointEntry(step, files[0], reward, self._wall_clock(), tuple(files[1:]))
+        entry = self._entry(step, reward, model, path)
         self._saved_here[behavior] = entry
         self._list(behavior, entry, keep_checkpoints)
         return path
@@ -241,8 +240,7 @@ class CheckpointStore:
             write_file(path, data)
             model.unlink(missing_ok=True)
         _export(export, model)
-        files = [str(file) for file in (model, path) if file.exists()]
-        entry = CheckpointEntry(step, files[0], reward, self._wall_clock(), tuple(files[1:]))
+        entry = self._entry(step, reward, model, path)
         self.status.set_best(behavior, BestEntry(entry, measure, revision))
         self.save_status()
         return path
@@ -308,6 +306,10 @@ class CheckpointStore:
         except BadCheckpoint as error:
             message = f"behavior {behavior!r} cannot start from {error}: name another run or file, or leave it out"
             raise UserError(ExitCode.BAD_CHECKPOINT, message) from error
+
+    def _entry(self, step: int, reward: float | None, *files: Path) -> CheckpointEntry:
+        present = [str(file) for file in files if file.exists()]
+        return CheckpointEntry(step, present[0], reward, self._wall_clock(), tuple(present[1:]))
 
     def _list(self, behavior: str, entry: CheckpointEntry, keep_checkpoints: int) -> None:
         """Adds a checkpoint to the list and takes the oldest others off it, files and all."""

@@ -98,7 +98,7 @@ class ReturnBuffers:
         return {name: list(buffer) for name, buffer in self._buffers.items()}
 
     def load_state_dict(self, state: Mapping[str, Iterable[float]]) -> None:
-        """Goes on from `state`; behaviors that no lesson looks at any more are left out.
+        """Continues from `state_dict`; behaviors that no lesson looks at any more are left out.
 
         Raises:
             TypeError, ValueError: it is not what was saved.
@@ -217,7 +217,7 @@ class Lessons:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from `state`. Where the run file has other parameters by now the revision grows.
+        """Continues from `state_dict`. Where the run file has other parameters by now the revision grows.
 
         Raises:
             KeyError, TypeError, ValueError: it is not what was saved.

@@ -194,7 +194,7 @@ class BehaviorTable:
             }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from a checkpoint; indices stay what they were. `take_new` then returns every behavior.
+        """Continues from a checkpoint; indices stay what they were. `take_new` then returns every behavior.
 
         All are to be trained, also one that was done: its trainer ends it again, unless the run file allows more now.
 

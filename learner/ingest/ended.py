@@ -84,7 +84,7 @@ class GivenUpBook:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from a checkpoint."""
+        """Continues from a checkpoint."""
         self._ended = _by_index(state["ended"])
         self._restored = {str(session_id): _by_index(saved) for session_id, saved in state["sessions"].items()}
 
@@ -228,7 +228,7 @@ class EndedSessions:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from a checkpoint.
+        """Continues from a checkpoint.
 
         Raises:
             AttributeError, KeyError, TypeError, ValueError: it is not what was saved.

@@ -174,7 +174,7 @@ class Ledger:
             }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from a checkpoint: what was queued in the process that wrote it is lost{restart}.
+        """Continues from a checkpoint: what was queued in the process that wrote it is lost{restart}.
 
         Raises:
             LedgerError: the saved books do not balance.
@@ -203,7 +203,7 @@ class Ledger:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """Makes a ledger that goes on from a checkpoint; see `load`."""
+        """Makes a ledger that continues from a checkpoint; see `load_state_dict`."""
         ledger = cls()
         ledger.load_state_dict(state)
         return ledger

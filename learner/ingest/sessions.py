@@ -56,7 +56,7 @@ class Places:
         return dict(self._last)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from a checkpoint.
+        """Continues from a checkpoint.
 
         Raises:
             TypeError, ValueError: it is not what was saved.
@@ -342,7 +342,7 @@ class SessionTable:
             }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from a checkpoint: its sessions are awaited, and unknown in the books until they come back.
+        """Continues from a checkpoint: its sessions are awaited, and unknown in the books until they come back.
 
         Load the behaviors and the ledger first.
 
@@ -489,7 +489,7 @@ def snapshot(behaviors: BehaviorTable, sessions: SessionTable, ledger: Ledger) -
 
 
 def restore(state: Mapping[str, Any], behaviors: BehaviorTable, sessions: SessionTable, ledger: Ledger) -> None:
-    """Goes on from a snapshot, before the service starts.
+    """Continues from a snapshot, before the service starts.
 
     Raises:
         UserError: the run file no longer has one of the behaviors.

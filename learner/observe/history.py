@@ -66,7 +66,7 @@ class History:
             }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from `state`; time goes on where it ended.
+        """Continues from `state_dict`; time goes on where it ended.
 
         Raises:
             KeyError, TypeError, ValueError: it is not what was saved.

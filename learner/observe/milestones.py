@@ -79,10 +79,10 @@ class Milestones:
         }
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """Goes on from what :meth:`state` returned.
+        """Continues from what `state_dict` returned.
 
         Raises:
-            ValueError: a value is missing, or is not what :meth:`state` writes.
+            ValueError: a value is missing, or is not what `state_dict` writes.
         """
         self._earlier_seconds = _seconds(state, "wall_seconds") or 0.0
         active_seconds = _seconds(state, "active_seconds")

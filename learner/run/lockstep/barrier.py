@@ -112,7 +112,7 @@ class Lockstep:
         return {"round": self._round, "checkpoint": self._checkpoint, "reason": self._reason}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from `state`; one that is empty is of a run that was not in lock-step.
+        """Continues from `state_dict`; one that is empty is of a run that was not in lock-step.
 
         Raises:
             KeyError, TypeError, ValueError: it is not what was saved.

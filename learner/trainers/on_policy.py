@@ -124,15 +124,11 @@ class OnPolicyTrainer(RLTrainer):
         if not self.should_still_train:
             return
         self.update_buffer.take(self.buffer_size)
-        if self._is_ready_update():
+        if self.is_trainable():
             following = self._version + 1
             self.update_buffer.take_older(self._oldest_version(following) if self.threaded else following)
 
     def is_trainable(self) -> bool:
-        """Returns whether there is enough new experience for an update."""
-        return self._is_ready_update()
-
-    def _is_ready_update(self) -> bool:
         """Returns whether the buffer is full; in lock-step, each round is an update, whatever it holds."""
         needed_steps = self.buffer_size if self.context.service.lockstep is None else 0
         return self.update_buffer.taken_steps > needed_steps

@@ -374,4 +374,4 @@ class RLTrainer(Trainer):
         self._steps_trained = count(state, "steps_trained")
         self._steps_untrained = count(state, "steps_failed")
         self._failed_updates = count(state, "failed_updates")
-        self.tally.load(state["tally"])
+        self.tally.load_state_dict(state["tally"])

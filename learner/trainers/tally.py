@@ -155,8 +155,8 @@ class EpisodeTally:
             "since_revision": self._since_revision,
         }
 
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Goes on from what `state_dict` returned.
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `state_dict` returned.
 
         Raises:
             KeyError, TypeError, ValueError: it is not what was saved.

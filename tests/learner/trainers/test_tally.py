@@ -113,7 +113,7 @@ def test_the_tally_survives_a_round_trip() -> None:
     """Count and kept returns come back."""
     tally, other = EpisodeTally(StatsReporter("Test"), 3), EpisodeTally(StatsReporter("Test"), 3)
     tally.add(make_chunk([1.0, 2.5, 3.0, 4.0]))
-    other.load(tally.state_dict())
+    other.load_state_dict(tally.state_dict())
     assert (other.episodes, list(other.returns)) == (4, [2.5, 3.0, 4.0])
 
 
@@ -174,7 +174,7 @@ def test_returns_of_an_earlier_lesson_are_not_resumed() -> None:
     later.set_numbers({"mass": 1})
     for told, expected in ((lessons, [1.0]), (later, [])):
         after = EpisodeTally(StatsReporter("Test"), 100, lessons=told)
-        after.load(before.state_dict())
+        after.load_state_dict(before.state_dict())
         assert list(after.returns) == expected
 
 

@@ -92,12 +92,13 @@ def test_status_is_watched(run: Run) -> None:
     run.learner.wait_for(
         lambda: re.search(r"^bottleneck: (learner|actor|network)-bound: ", text.out(), re.MULTILINE), "a verdict"
     )
-    run.learner.wait_for(lambda: documents.out().count("\n") > 1, "a second look", documents)
+    begins = "run run, generation 1: training"
+    run.learner.wait_for(lambda: text.out().count(begins) > 1, "a second look", text)
+    run.learner.wait_for(lambda: documents.out().count("\n") > 1, "a second document", documents)
     for command in (text, documents):
         command.signal(signal.SIGINT)
         assert command.wait() == 0, command.said()
         assert command.err() == ""
-    assert text.out().count("run run, generation 1: training") > 1
     uptimes = [json.loads(line)["uptime_seconds"] for line in documents.out().splitlines()]
     assert uptimes == sorted(set(uptimes))
 

@@ -9,7 +9,6 @@ import re
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ import pytest
 from actor_client.unity.dropin.exits import ExitCode
 from learner.common.exits import ExitCode as LearnerCode
 from tests.e2e.processes import Child, Processes, wait_until
+from tests.e2e.unity import free_ports
 from tests.players.build import make_build
 
 RUN = """
@@ -47,7 +47,7 @@ class Bench:
         self.build = make_build(folder / "game")
         self.run_file = folder / "run.yaml"
         self.write_run(10**9)
-        self.port = _free_ports(4)
+        self.port = free_ports(4)
 
     def write_run(self, max_steps: int) -> None:
         """Writes the run file."""
@@ -301,19 +301,6 @@ def _handles_signals(child: Child) -> bool:
     assert caught is not None
     command = Path(f"/proc/{child.pid}/cmdline").read_bytes()
     return b"dropin" in command and bool(int(caught[1], 16) & 1 << (signal.SIGTERM - 1))
-
-
-def _free_ports(number: int) -> int:
-    """Returns the first of some neighbouring ports that nobody uses now."""
-    for first in range(20000 + os.getpid() % 10000, 60000, number):
-        with ExitStack() as stack:
-            try:
-                for port in range(first, first + number):
-                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return first
-    raise AssertionError("no free ports")
 
 
 def _players(build: Path) -> list[str]:

@@ -2,7 +2,9 @@
 
 import os
 import signal
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
 
 # Tests run side by side, one worker per core: more threads of torch would only wait for each other. Set before torch is
@@ -17,3 +19,13 @@ settings.load_profile("rollcast")
 # tests start have the signals of a terminal.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+_HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+@pytest.fixture(autouse=True)
+def _signal_handlers() -> Iterator[None]:
+    """Restores the handlers of signals: commands that a test calls in its own process set theirs."""
+    before = {number: signal.getsignal(number) for number in _HANDLED}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)

@@ -39,7 +39,7 @@ from learner.service.server import LearnerServer, require_free
 from learner.settings.load import LoadedRun
 from learner.status.actor_shares import bottleneck_meter
 from learner.status.run_status import RunStatus
-from learner.web.status_site import StatusSite, check_http
+from learner.web.status_site import StatusSite, check_http, http_address_is_default
 
 log = structlog.get_logger(__name__)
 
@@ -94,6 +94,7 @@ class Learner:
 
     def __init__(self, loaded: LoadedRun, folder: RunFolder) -> None:
         self._parts = Assembly(loaded, folder)
+        self._http_falls_back = http_address_is_default(loaded)
 
     async def run(self) -> int:
         """Serves, trains, and ends; returns the exit code.
@@ -102,8 +103,8 @@ class Learner:
             UserError: an address cannot be had, or the trainer found a fault of the user's.
         """
         parts = self._parts
-        server = parts.make_server()
-        site = parts.make_site(server)
+        server = parts.make_server(parts.control)
+        site = parts.make_site(server, parts.control, parts.folder.path, falls_back=self._http_falls_back)
         with parts.record, parts.stopping.listening(), OperatorSignals(parts.control).listening():
             await server.start()
             try:
@@ -117,7 +118,7 @@ class Learner:
 
     async def _serve(self, server: LearnerServer) -> int:
         parts = self._parts
-        thread = threading.Thread(target=parts.trainers.run, name="trainers", daemon=True)
+        thread = threading.Thread(target=parts.loop.run, name="trainers", daemon=True)
         thread.start()
         with open_display(parts.service.log_format, parts.service.summary_seconds) as display:
             await self._watch(display)
@@ -147,13 +148,13 @@ class Learner:
         parts = self._parts
         bottleneck = bottleneck_meter(parts.sessions, parts.behaviors)
         while not parts.stopping.asked.is_set():
-            parts.run_status.note_steps(is_paused=parts.trainers.is_paused)
-            found = bottleneck.update(parts.state, parts.trainers.busy_seconds)
+            parts.run_status.note_steps(is_paused=parts.loop.is_paused)
+            found = bottleneck.update(parts.state, parts.loop.busy_seconds)
             parts.run_status.bottleneck = parts.evaluations.bottleneck(found)
             limit = parts.service.max_wall_seconds
             if limit is not None and parts.run_status.uptime_seconds >= limit:
                 parts.stopping.ask("max_wall_seconds", final=True)
-            elif parts.trainers.is_finished:
+            elif parts.loop.is_finished:
                 parts.stopping.ask("max_steps", final=True)
             if display.due:
                 display.update(parts.view())
@@ -165,7 +166,7 @@ class Learner:
         parts = self._parts
         stop = parts.stopping.stop or Stop("signal", final=False)
         log.info("stopping", reason=stop.reason, final=stop.final, **_SIGNALLED if stop.reason == "signal" else {})
-        parts.trainers.stop()
+        parts.loop.stop()
         await server.drain(
             final=stop.final,
             seconds=parts.service.drain_seconds,
@@ -173,7 +174,7 @@ class Learner:
             has_failed=stop.error is not None,
         )
         await asyncio.to_thread(thread.join, _JOIN_SECONDS)
-        parts.run_status.note_steps(is_paused=parts.trainers.is_paused)
+        parts.run_status.note_steps(is_paused=parts.loop.is_paused)
         return parts.stopping.stop or stop  # the last update may have failed
 
     def _conclude(self, stop: Stop, *, has_ended: bool) -> int:
@@ -184,7 +185,7 @@ class Learner:
             has_ended: the present update has: else weights and books are not of one moment, and are not saved.
         """
         parts = self._parts
-        trainers = parts.trainers.trainers
+        trainers = parts.loop.trainers
         if not has_ended:
             log.error("update_not_over", waited_seconds=_JOIN_SECONDS, action="the last run state stays as it is")
         kept = Kept({}, is_complete=has_ended)

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,30 +22,20 @@ from rollcast.v1 import policy_pb2
 from learner.common.exits import ExitCode, UserError
 from learner.evaluation.frozen_trainer import FrozenTrainer
 from learner.ingest.behaviors import Behavior, BehaviorTable
-from learner.ingest.ledger import Ledger
-from learner.ingest.sessions import SessionTable
-from learner.link.commands import CommandChannel
 from learner.link.evaluation import EvaluationSink
 from learner.observe.address import BoundAddresses
-from learner.observe.metrics.learner import LearnerMetrics
 from learner.observe.stats import StatsReporter
-from learner.observe.view import RunState, RunView
+from learner.observe.view import RunState
 from learner.publish.publisher import PolicyPublisher
-from learner.publish.store import PolicyStore
-from learner.run.control import RunControl
+from learner.run.base import BaseRun
 from learner.run.operator_signals import OperatorSignals
-from learner.run.setup import choose_device, make_metrics, with_port
-from learner.run.site import SiteParts, make_site
-from learner.run.stopping import Stop, Stopping
-from learner.run.turns import make_lessons
-from learner.service.run_info import RunInfo
+from learner.run.setup import with_port
+from learner.run.stopping import Stop
 from learner.service.server import LearnerServer
 from learner.settings.options import RunOptions
-from learner.status.run_status import RunStatus
 from learner.trainers import registry
 from learner.trainers.base import Trainer, TrainerContext
 from learner.trainers.loop import TrainerLoop
-from learner.web.status_site import StatusSite
 
 log = structlog.get_logger(__name__)
 
@@ -97,7 +86,7 @@ class SchedulingSink(EpisodeScheduler, EvaluationSink, Protocol):
     """Both of it."""
 
 
-class PolicyServer:
+class PolicyServer(BaseRun):
     """One time of acting without training. Make it in a running event loop.
 
     Args:
@@ -109,43 +98,17 @@ class PolicyServer:
     """
 
     def __init__(self, config: ServeConfig, direct: Callable[[PolicyServer], SchedulingSink]) -> None:
+        super().__init__(config.options, run_id=config.run_id, generation=config.generation, seed=config.seed)
         self._config = config
-        options = config.options
-        self.stopping = Stopping()
-        self._device = choose_device(options)
-        self.commands = CommandChannel()
-        self._ledger = Ledger()
-        self.behaviors = BehaviorTable(options, self._ledger)
         if config.behaviors_table is not None:
             _restore(self.behaviors, config.behaviors_table)
-        self.sessions = SessionTable(self.behaviors, self._ledger, generation=config.generation)
-        self.store = PolicyStore()
-        self.metrics: LearnerMetrics = make_metrics(options.rollcast)
-        self._lessons = make_lessons(options, config.seed)
-        self._run_status = RunStatus(
-            self.behaviors,
-            self.sessions,
-            self._ledger,
-            options.rollcast,
-            run_id=config.run_id,
-            generation=config.generation,
-            lessons=self._lessons,
-        )
         self._scheduler = direct(self)
-        self._loop = TrainerLoop(
+        self.loop = TrainerLoop(
             self.behaviors,
             self._build,
             on_failure=self._failed,
-            after_turn=lambda: self._scheduler.after_turn(self._loop.trainers),
+            after_turn=lambda: self._scheduler.after_turn(self.loop.trainers),
         )
-        self._control = RunControl(
-            self._loop,
-            view=self.view,
-            save=self._refuse_to_save,
-            request_stop=self.stopping.ask_anywhere,
-            send=self.commands.send,
-        )
-        self._address = options.rollcast.address
 
     async def run(self, announce: Callable[[BoundAddresses], None]) -> Stop:
         """Acts until something asks for the end; returns why it ended.
@@ -156,18 +119,21 @@ class PolicyServer:
         Raises:
             UserError: an address cannot be had.
         """
-        server = self._make_server()
-        with self.stopping.listening(), OperatorSignals(self._control).listening():
+        config, control = self._config, self.make_control()
+        server = self.make_server(control, config.duty)
+        with self.stopping.listening(), OperatorSignals(control).listening():
             await server.start()
-            site = self._make_site(server) if self._config.has_site else None
+            site = None
+            if config.has_site:
+                site = self.make_site(server, control, config.folder, falls_back=config.falls_back)
             try:
                 page = ""
                 if site is not None:
                     await site.start()
                     page = site.address
-                service = self._config.options.rollcast
-                self._address = with_port(service.address, server.port)
-                announce(BoundAddresses(self._address, with_port(service.control_address, server.control_port), page))
+                self.address = with_port(self.service.address, server.port)
+                control_address = with_port(self.service.control_address, server.control_port)
+                announce(BoundAddresses(self.address, control_address, page))
                 return await self._act(server)
             finally:
                 await server.stop()
@@ -175,78 +141,34 @@ class PolicyServer:
                     await site.stop(in_a_hurry=self.stopping.hurry.is_set())
 
     async def _act(self, server: LearnerServer) -> Stop:
-        thread = threading.Thread(target=self._loop.run, name="trainers", daemon=True)
+        thread = threading.Thread(target=self.loop.run, name="trainers", daemon=True)
         thread.start()
-        limit = self._config.options.rollcast.max_wall_seconds
+        limit = self.service.max_wall_seconds
         while not self.stopping.asked.is_set():
-            self._run_status.note_steps(is_paused=self._loop.is_paused)
-            if limit is not None and self._run_status.uptime_seconds >= limit:
+            self.run_status.note_steps(is_paused=self.loop.is_paused)
+            if limit is not None and self.run_status.uptime_seconds >= limit:
                 self.stopping.ask("max_wall_seconds", final=True)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.stopping.asked.wait(), _WATCH_SECONDS)
         stop = self.stopping.stop or Stop("signal", final=False)
         log.info("stopping", reason=stop.reason, final=stop.final)
-        self._loop.stop()
+        self.loop.stop()
         await server.drain(
             final=stop.final,
-            seconds=self._config.options.rollcast.drain_seconds,
+            seconds=self.service.drain_seconds,
             hurry=self.stopping.hurry,
             has_failed=stop.error is not None,
         )
         await asyncio.to_thread(thread.join, _JOIN_SECONDS)
         return self.stopping.stop or stop
 
-    def view(self) -> RunView:
-        """Returns the status at this moment; from any thread."""
-        return self._run_status.run_view(self._state(), self._address)
+    def active_state(self) -> RunState:
+        """Returns WAITING: nothing is trained."""
+        return RunState.WAITING
 
-    def _state(self) -> RunState:
-        if self.stopping.stop is not None:
-            return RunState.FAILED if self.stopping.stop.error is not None else RunState.DRAINING
-        return RunState.PAUSED if self._loop.is_paused else RunState.WAITING
-
-    def _make_server(self) -> LearnerServer:
-        config = self._config
-        run = RunInfo.from_options(
-            config.options,
-            run_id=config.run_id,
-            generation=config.generation,
-            run_seed=config.seed,
-            server_version=version("rollcast"),
-            assignment=self._lessons.assignment(),
-        )
-        service = config.options.rollcast
-        return LearnerServer(
-            address=service.address,
-            control_address=service.control_address,
-            settings=service,
-            behaviors=self.behaviors,
-            sessions=self.sessions,
-            ledger=self._ledger,
-            store=self.store,
-            run=run,
-            control=self._control,
-            metrics=self.metrics,
-            commands=self.commands,
-            duty=config.duty,
-        )
-
-    def _make_site(self, server: LearnerServer) -> StatusSite:
-        parts = SiteParts(
-            service=self._config.options.rollcast,
-            folder=self._config.folder,
-            control=self._control,
-            behaviors=self.behaviors,
-            sessions=self.sessions,
-            store=self.store,
-            run_status=self._run_status,
-            metrics=self.metrics,
-            trainers=lambda: self._loop.trainers,
-            view=self.view,
-            device=self._device,
-            falls_back=self._config.falls_back,
-        )
-        return make_site(parts, server)
+    def save(self) -> Path:
+        """Raises NothingToSave: nothing is trained."""
+        raise NothingToSave("nothing is trained here, so there is nothing to save")
 
     def _build(self, behavior: Behavior) -> Trainer:
         """Makes a trainer that does not train, with the state that acts.
@@ -259,23 +181,23 @@ class PolicyServer:
         is_deterministic = network.deterministic if config.is_deterministic is None else config.is_deterministic
         context = TrainerContext(
             behavior=behavior,
-            ledger=self._ledger,
+            ledger=self.ledger,
             stats=StatsReporter(behavior.name),
             open_publisher=partial(
                 PolicyPublisher,
                 store=self.store,
                 behavior_index=behavior.index,
-                generation=config.generation,
+                generation=self.generation,
                 deterministic=is_deterministic,
                 memory_stride=behavior.memory_stride,
             ),
-            generation=config.generation,
-            seed=config.seed,
-            device=self._device,
-            service=config.options.rollcast,
+            generation=self.generation,
+            seed=self.seed,
+            device=self.device,
+            service=self.service,
             is_training=False,
             metrics=self.metrics.behavior(behavior.name),
-            lessons=self._lessons,
+            lessons=self.lessons,
             evaluations=self._scheduler,
         )
         is_own = behavior.settings.trainer_type in registry.own_trainers()
@@ -283,13 +205,9 @@ class PolicyServer:
         config.load(trainer)
         return trainer
 
-    @staticmethod
-    def _refuse_to_save() -> Path:
-        raise NothingToSave("nothing is trained here, so there is nothing to save")
-
     def _failed(self, error: BaseException) -> None:
         """In the trainer thread, as the last thing it does."""
-        self._run_status.last_error = f"{type(error).__name__}: {error}"
+        self.run_status.last_error = f"{type(error).__name__}: {error}"
         self.stopping.ask_anywhere("trainer_failed", False, error)
 
 

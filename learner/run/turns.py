@@ -15,7 +15,6 @@ from learner.run.lockstep.barrier import Lockstep
 from learner.run.setup import Configuration
 from learner.run.stopping import Stopping
 from learner.run.trainer_factory import trainer_stats
-from learner.settings.options import RunOptions
 from learner.status.record import RunRecord
 from learner.status.run_status import RunStatus
 from learner.trainers.base import Trainer
@@ -68,11 +67,6 @@ class CurriculumController:
         assignment = self._lessons.assignment(reset=resets)
         if assignment is not None:
             self._send(Assign(assignment))
-
-
-def make_lessons(options: RunOptions, seed: int) -> Lessons:
-    """Returns the lessons of a run file; those that nothing can end were told of with its other warnings."""
-    return Lessons(options.environment_parameters, seed=seed)
 
 
 class BetweenTurns:

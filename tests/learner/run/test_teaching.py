@@ -7,8 +7,9 @@ from pathlib import Path
 from rollcast.v1 import policy_pb2
 from structlog.testing import capture_logs
 
+from learner.curriculum.lessons import Lessons
 from learner.link.commands import Assign, Command
-from learner.run.turns import CurriculumController, make_lessons
+from learner.run.turns import CurriculumController
 from learner.settings.options import RunOptions
 from tests.learner.curriculum.curricula import curriculum
 from tests.learner.ingest.parts import NAME
@@ -25,7 +26,7 @@ def test_a_lesson_is_saved_before_actors_hear_of_it(tmp_path: Path) -> None:
     """One line, the run state on disk, and one assignment with a reset; nothing where nothing has begun."""
     told: list[policy_pb2.Assignment] = []
     with opened(tmp_path) as folder:
-        lessons = make_lessons(run_of(behaviors={NAME: {}}), 0)
+        lessons = Lessons(run_of(behaviors={NAME: {}}).environment_parameters, seed=0)
         start = Start(folder, 1, lessons=lessons)
 
         def send(command: Command) -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from learner.curriculum.lessons import Lessons
 from learner.link.commands import Command
 from learner.run.lockstep.barrier import Lockstep
-from learner.run.turns import CurriculumController, make_lessons
+from learner.run.turns import CurriculumController
 from learner.settings.service import LockstepSettings
 from tests.learner.ingest.parts import NAME
 from tests.learner.run.test_teaching import run_of
@@ -66,7 +67,7 @@ def test_a_lesson_begins_with_a_round_and_is_saved_with_a_checkpoint(tmp_path: P
     """Actors hear of it with the next round; a restart goes on with the lessons of the run state, whatever came after."""
     options = run_of(behaviors={NAME: {}})
     with opened(tmp_path) as folder:
-        lessons = make_lessons(options, 0)
+        lessons = Lessons(options.environment_parameters, seed=0)
         start = Start(folder, 1, lessons=lessons)
         lockstep = in_lockstep(start, 2)
         start.keeper.save_round({})
@@ -80,7 +81,7 @@ def test_a_lesson_begins_with_a_round_and_is_saved_with_a_checkpoint(tmp_path: P
         assert lessons.numbers() == {"mass": 1}
     assert saved(tmp_path).extra["lessons"]["numbers"] == {"mass": 0}
     with opened(tmp_path, resume=True) as folder:
-        again = Start(folder, 2, lessons=make_lessons(options, 0))
+        again = Start(folder, 2, lessons=Lessons(options.environment_parameters, seed=0))
         in_lockstep(again)
         state = again.store.load_run_state()
         assert state is not None

@@ -113,20 +113,7 @@ def _add_gym(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--num-envs", metavar="N", help="environments stepped together (default: 1)")
     parser.add_argument("--vector", action="store_true", help="use the environment's own vector entry point")
     parser.add_argument("--behavior", metavar="NAME", help="behavior to train (default: the run's only one)")
-    parser.add_argument("--learner", metavar="HOST:PORT", help="where the learner is (default: 127.0.0.1:50051)")
-    parser.add_argument("--insecure", action="store_true", help="allow plain text to another machine")
-    parser.add_argument("--name", metavar="NAME", help="name of this actor in the learner's status (default: made up)")
-    parser.add_argument("--connect-timeout", metavar="S", help="give up if the learner is not found within S seconds")
-    parser.add_argument("--max-seconds", metavar="S", help="stop after S seconds")
     parser.add_argument("--max-env-failures", metavar="N", help="failures in a row that end the actor (default: 3)")
-    parser.add_argument(
-        "--metrics-address",
-        metavar="HOST:PORT",
-        help="serve metrics there, or off (default: 127.0.0.1:9465, or a free port if it is taken)",
-    )
-    parser.add_argument("--heartbeat-file", metavar="FILE", help="file to touch while the actor steps, or waits")
-    parser.add_argument("--log-format", metavar="FORMAT", help="auto, console or json")
-    parser.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
     parser.add_argument(
         "--policy",
         metavar="POLICY",
@@ -134,6 +121,7 @@ def _add_gym(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", metavar="N", help="seed of the environments, with --policy (default: 0)")
     unity_cli.add_recording(parser)
+    unity_cli.add_common(parser)
     parser.set_defaults(run=_gym)
 
 

@@ -19,7 +19,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds what `rollcast-actor unity` can be told; `actor_client.settings.commands` checks it."""
     _add_players(parser)
     _add_limits(parser)
-    _add_common(parser)
+    add_common(parser)
+    parser.add_argument(
+        "--quiet-seconds", metavar="S", help="no warnings so long that the learner is not there yet (default: 0)"
+    )
+    parser.add_argument("--error-file", metavar="FILE", help="file that gets the error that ended it, as text")
     add_recording(parser)
     parser.add_argument(
         "--env-args",
@@ -74,14 +78,12 @@ def add_recording(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_common(parser: argparse.ArgumentParser) -> None:
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """Adds what every actor can be told of its learner, its end and its log."""
     parser.add_argument("--learner", metavar="HOST:PORT", help="where the learner is (default: 127.0.0.1:50051)")
     parser.add_argument("--insecure", action="store_true", help="allow plain text to and from other machines")
     parser.add_argument("--name", metavar="NAME", help="name of this actor in the learner's status (default: made up)")
     parser.add_argument("--connect-timeout", metavar="S", help="give up if the learner is not found within S seconds")
-    parser.add_argument(
-        "--quiet-seconds", metavar="S", help="no warnings so long that the learner is not there yet (default: 0)"
-    )
     parser.add_argument("--max-seconds", metavar="S", help="stop after S seconds")
     parser.add_argument(
         "--metrics-address",
@@ -89,9 +91,8 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         help="serve metrics there, or off (default: 127.0.0.1:9465, or a free port if it is taken)",
     )
     parser.add_argument("--heartbeat-file", metavar="FILE", help="file to touch while the actor steps, or waits")
-    parser.add_argument("--error-file", metavar="FILE", help="file that gets the error that ended it, as text")
     parser.add_argument("--log-format", metavar="FORMAT", help="auto, console or json")
-    parser.add_argument("--log-level", metavar="LEVEL", help="debug (shows players' output), info, warning or error")
+    parser.add_argument("--log-level", metavar="LEVEL", help="debug (Unity: with the players' output), info, warning or error")
 
 
 def _unity(parsed: argparse.Namespace) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from importlib.metadata import version
 from pathlib import Path
@@ -22,9 +23,9 @@ from learner.service.run_info import RunInfo
 from learner.service.server import LearnerServer
 from learner.settings.options import RunOptions
 from learner.status.run_status import RunStatus
-from learner.status.scrape import Scrape, ScrapeSources
+from learner.status.scrape import Scrape
 from learner.trainers.loop import TrainerLoop
-from learner.web.learner_hooks import RunHooks, Sources
+from learner.web.learner_hooks import RunHooks
 from learner.web.status_site import StatusSite
 
 
@@ -151,7 +152,7 @@ class BaseRun(ABC):
             folder: where the operator's token is kept.
             falls_back: whether another port is taken if the one set is in use.
         """
-        scraped = ScrapeSources(
+        scrape = Scrape(
             view=self.view,
             behaviors=self.behaviors,
             sessions=self.sessions,
@@ -160,18 +161,15 @@ class BaseRun(ABC):
             trainers=lambda: self.loop.trainers,
             checkpoint_seconds=self.service.checkpoint_seconds,
             gpu=gpu_memory(self.device),
+            started_at=time.time() - self.run_status.uptime_seconds,
         )
-        self.metrics.watch(Scrape(scraped).snapshot)
-        sources = Sources(
-            metrics=self.metrics.exposition,
-            is_serving=lambda: server.is_serving,
-            last_update=self.metrics.last_update,
-        )
+        self.metrics.watch(scrape.snapshot)
         hooks = RunHooks(
             control,
             self.behaviors,
             self.sessions,
-            sources,
+            self.metrics,
+            is_serving=lambda: server.is_serving,
             history=self.run_status.history,
             version=version("rollcast"),
         )

@@ -75,15 +75,11 @@ class ServeConfig:
     behaviors_table: Mapping[str, Any] | None = None
 
 
-class EpisodeScheduler(Protocol):
-    """Decides who plays what; an `EvaluationSink`. In the trainer thread."""
+class EpisodeScheduler(EvaluationSink, Protocol):
+    """Decides who plays what, and takes the episodes; in the trainer thread."""
 
     def after_turn(self, trainers: Mapping[str, Trainer]) -> None:
-        """Goes on, between two turns."""
-
-
-class SchedulingSink(EpisodeScheduler, EvaluationSink, Protocol):
-    """Both of it."""
+        """Does what is due between two turns."""
 
 
 class PolicyServer(BaseRun):
@@ -97,7 +93,7 @@ class PolicyServer(BaseRun):
         UserError: the device, the settings or the saved behaviors cannot be used.
     """
 
-    def __init__(self, config: ServeConfig, direct: Callable[[PolicyServer], SchedulingSink]) -> None:
+    def __init__(self, config: ServeConfig, direct: Callable[[PolicyServer], EpisodeScheduler]) -> None:
         super().__init__(config.options, run_id=config.run_id, generation=config.generation, seed=config.seed)
         self._config = config
         if config.behaviors_table is not None:

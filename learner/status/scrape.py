@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -19,8 +18,10 @@ from learner.trainers.base import Trainer
 
 
 @dataclass(frozen=True, slots=True)
-class ScrapeSources:
-    """Everything that is read; every part may be read from any thread.
+class Scrape:
+    """Makes the snapshots of `learner.observe.metrics.learner.LearnerMetrics.watch`.
+
+    Every part may be read from any thread.
 
     Attributes:
         view: returns the status at this moment.
@@ -31,6 +32,7 @@ class ScrapeSources:
         trainers: by behavior.
         checkpoint_seconds: the longest time between two run states.
         gpu: returns the memory of the training device; None where that is not a GPU.
+        started_at: start of the learner, in seconds since the epoch.
     """
 
     view: Callable[[], RunView]
@@ -41,44 +43,32 @@ class ScrapeSources:
     trainers: Callable[[], Mapping[str, Trainer]]
     checkpoint_seconds: float
     gpu: Callable[[], GpuMemory] | None
-
-
-class Scrape:
-    """Makes the snapshots of `learner.observe.metrics.LearnerMetrics.watch`.
-
-    Args:
-        sources: what is read.
-    """
-
-    def __init__(self, sources: ScrapeSources) -> None:
-        self._sources = sources
-        self._started_at = time.time() - sources.view().uptime_seconds
+    started_at: float = 0.0
 
     def snapshot(self) -> MetricsSnapshot:
         """Reads everything."""
-        sources = self._sources
-        view = sources.view()
-        live = sources.sessions.live()
+        view = self.view()
+        live = self.sessions.live()
         connected = sum(session.is_connected for session in live)
         return MetricsSnapshot(
             view,
-            started_at=self._started_at,
+            started_at=self.started_at,
             behaviors=tuple(self._behavior(shown, live) for shown in view.behaviors),
             sessions_connected=connected,
             sessions_silent=len(live) - connected,
-            policy_subscribers=sources.server.subscribers,
-            checkpoint_interval_seconds=sources.checkpoint_seconds if view.lockstep is None else math.inf,
+            policy_subscribers=self.server.subscribers,
+            checkpoint_interval_seconds=self.checkpoint_seconds if view.lockstep is None else math.inf,
             step_shares=self._step_shares(live),
             policy_lags=_spread([float(each.policy_lag) for each in live if each.policy_lag is not None]),
-            gpu=None if sources.gpu is None else sources.gpu(),
+            gpu=None if self.gpu is None else self.gpu(),
         )
 
     def _behavior(self, view: BehaviorView, live: Iterable[ActorSession]) -> BehaviorNumbers:
-        behavior = self._sources.behaviors.by_name(view.name)
+        behavior = self.behaviors.by_name(view.name)
         if behavior is None:
             return BehaviorNumbers(view)
-        trainer = self._sources.trainers().get(view.name)
-        policy = self._sources.store.latest(view.name)
+        trainer = self.trainers().get(view.name)
+        policy = self.store.latest(view.name)
         ring = None if trainer is None else trainer.ring
         return BehaviorNumbers(
             view,
@@ -93,12 +83,12 @@ class Scrape:
         )
 
     def _credit(self, behavior: Behavior, live: Iterable[ActorSession]) -> int:
-        with self._sources.sessions.lock:
+        with self.sessions.lock:
             accounts = [session.accounts.get(behavior.index) for session in live]
             return sum(max(0, each.granted_steps - each.produced_steps) for each in accounts if each is not None)
 
     def _step_shares(self, live: Iterable[ActorSession]) -> Spread | None:
-        rates = [self._sources.server.rates.of(session) for session in live]
+        rates = [self.server.rates.of(session) for session in live]
         total = sum(rates)
         return _spread([rate * len(rates) / total for rate in rates]) if total > 0 else None
 

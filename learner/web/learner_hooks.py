@@ -1,33 +1,18 @@
-"""The learner as its HTTP port sees it: put together from the picture, the sessions and the operator's control."""
+"""The learner as its HTTP port sees it: the status, the sessions and the operator's control."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.session import Account, ActorSession
 from learner.ingest.sessions import SessionTable
 from learner.observe.history import History, HistoryView
+from learner.observe.metrics.learner import LearnerMetrics
 from learner.observe.view import ActorBooksView, ActorView, BehaviorView
 from learner.service.control_calls import ActorRates, ControlHooks
 from learner.web.hooks import StatusView
-
-
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """What the page shows beyond the status of the run; every one may be called from any thread.
-
-    Attributes:
-        metrics: returns the metrics in Prometheus' text format.
-        is_serving: says what the gRPC health service says.
-        last_update: returns the figures of a behavior's last update by the names of `learner.observe.history.COLUMNS`.
-    """
-
-    metrics: Callable[[], bytes]
-    is_serving: Callable[[], bool]
-    last_update: Callable[[str], Mapping[str, float]]
 
 
 class RunHooks:
@@ -37,7 +22,8 @@ class RunHooks:
         control: what operators may do.
         behaviors: the behaviors of the run.
         sessions: the actors.
-        sources: the rest of what is shown.
+        metrics: what ``/metrics`` shows, and the figures of the last updates.
+        is_serving: says what the gRPC health service says; from any thread.
         history: the curves.
         version: of Rollcast.
     """
@@ -47,15 +33,17 @@ class RunHooks:
         control: ControlHooks,
         behaviors: BehaviorTable,
         sessions: SessionTable,
-        sources: Sources,
+        metrics: LearnerMetrics,
         *,
+        is_serving: Callable[[], bool],
         history: History,
         version: str,
     ) -> None:
         self._control = control
         self._behaviors = behaviors
         self._sessions = sessions
-        self._sources = sources
+        self._metrics = metrics
+        self._is_serving = is_serving
         self._version = version
         self._rates = ActorRates(sessions)
         self._history = history
@@ -65,10 +53,10 @@ class RunHooks:
         self._rates.update()
         run = self._control.status()
         for view in run.behaviors:
-            self._history.add(view.name, run.uptime_seconds, {**self._sources.last_update(view.name), **_curves(view)})
+            self._history.add(view.name, run.uptime_seconds, {**self._metrics.last_update(view.name), **_curves(view)})
 
     def status(self) -> StatusView:
-        """Returns the picture of this moment."""
+        """Returns the status at this moment."""
         run = self._control.status()
         live = sorted(self._sessions.live(), key=lambda session: session.actor_index)
         actors = tuple(self._actor(session) for session in live)
@@ -80,11 +68,11 @@ class RunHooks:
 
     def metrics(self) -> bytes:
         """Returns the metrics."""
-        return self._sources.metrics()
+        return self._metrics.exposition()
 
     def is_serving(self) -> bool:
         """Says what the gRPC health service says."""
-        return self._sources.is_serving()
+        return self._is_serving()
 
     def pause(self) -> None:
         """Stops training."""

@@ -18,7 +18,7 @@ TOLD = {
     "learner/observe/metrics/learner.py": "a metric: when the last checkpoint was written",
     "learner/status/record.py": "people read it in the progress of a run",
     "learner/commands/list_runs.py": "the age of files, for people",
-    "learner/status/scrape.py": "a metric: when the learner started, read once",
+    "learner/run/base.py": "a metric: when the learner started, read once",
 }
 """Files that tell the time of day, and to whom. None of it decides anything in a run."""
 

@@ -150,7 +150,7 @@ def test_the_target_is_reached_by_a_full_mean_only(news: TrainerStats, target: f
 
 
 def test_a_restart_goes_on_with_the_same_numbers() -> None:
-    """Before any trainer is there again, the run_status shows the counters of the checkpoint, and its clock goes on."""
+    """Before any trainer is there again, the status shows the counters of the checkpoint, and its clock goes on."""
     parts = Parts()
     run_status = make_run_status(parts, target_return=50.0)
     run_status.note_trainer(parts.behaviors.all()[0], FULL)

@@ -7,7 +7,7 @@ from rollcast.v1 import session_pb2
 from learner.observe.metrics.state import GpuMemory, MetricsSnapshot
 from learner.observe.view import Bottleneck, RunState
 from learner.status.run_status import RunStatus
-from learner.status.scrape import Scrape, ScrapeSources
+from learner.status.scrape import Scrape
 from tests.learner.service.harness import Actor, Learner, async_test, running
 from tests.learner.service.samples import NAME, make_chunk, make_policy
 
@@ -18,7 +18,7 @@ def snapshot(learner: Learner, bottleneck: Bottleneck | None = None, gpu: GpuMem
         learner.behaviors, learner.sessions, learner.ledger, learner.options.rollcast, run_id="run", generation=1
     )
     run_status.bottleneck = bottleneck or Bottleneck()
-    sources = ScrapeSources(
+    scrape = Scrape(
         view=lambda: run_status.run_view(RunState.TRAINING, ""),
         behaviors=learner.behaviors,
         sessions=learner.sessions,
@@ -28,7 +28,7 @@ def snapshot(learner: Learner, bottleneck: Bottleneck | None = None, gpu: GpuMem
         checkpoint_seconds=60.0,
         gpu=None if gpu is None else lambda: gpu,
     )
-    return Scrape(sources).snapshot()
+    return scrape.snapshot()
 
 
 @async_test

@@ -6,9 +6,11 @@ from rollcast.enums import HoldReason
 
 from learner.ingest.session import PolicyState
 from learner.ingest.times import ActorTimes
+from learner.observe.metrics.behaviors import LossNumbers
+from learner.observe.metrics.learner import LearnerMetrics
 from learner.observe.view import Bottleneck, RunState, RunView
 from learner.status.run_status import RunStatus, TrainerStats
-from learner.web.learner_hooks import RunHooks, Sources
+from learner.web.learner_hooks import RunHooks
 from tests.learner.ingest.parts import NAME, Parts, make_options, report
 
 
@@ -20,7 +22,7 @@ class Control:
         self._run_status = run_status
 
     def status(self) -> RunView:
-        """Returns the run_status."""
+        """Returns the status."""
         return self._run_status.run_view(RunState.TRAINING, "127.0.0.1:1")
 
     def pause(self) -> None:
@@ -52,13 +54,17 @@ class Rig:
         )
         self.run_status.bottleneck = Bottleneck("actors", "they are slow")
         self.control = Control(self.run_status)
-        sources = Sources(
-            metrics=lambda: b"metrics",
-            is_serving=lambda: True,
-            last_update=lambda behavior: {"loss": 0.5} if behavior == NAME else {},
-        )
+        self.metrics = LearnerMetrics()
+        losses = LossNumbers(0.5, 0.25, -0.25, *[0.0] * 7)
+        self.metrics.behavior(NAME).note_losses(losses)
         self.hooks = RunHooks(
-            self.control, parts.behaviors, parts.sessions, sources, history=self.run_status.history, version="1.0"
+            self.control,
+            parts.behaviors,
+            parts.sessions,
+            self.metrics,
+            is_serving=lambda: True,
+            history=self.run_status.history,
+            version="1.0",
         )
         self.session = parts.open("rig").session
         parts.declared(self.session)
@@ -68,7 +74,7 @@ class Rig:
 
 
 def test_an_actor() -> None:
-    """Its books, its lag behind the newest version, and what keeps its policy from policy_server."""
+    """Its books, its lag behind the newest version, and what keeps its policy from acting."""
     rig = Rig()
     parts, session = rig.parts, rig.session
     books = report(produced=10, open=2, unacked=3, acked=4, discarded={"env_error": 1})
@@ -144,4 +150,5 @@ def test_what_operators_may_do() -> None:
     rig.hooks.resume()
     assert rig.hooks.save_checkpoint(5.0) == "/there"
     assert rig.control.calls == ["pause", "resume", "save 5"]
-    assert (rig.hooks.metrics(), rig.hooks.is_serving()) == (b"metrics", True)
+    assert rig.hooks.is_serving()
+    assert b"rollcast_learner_loss" in rig.hooks.metrics()

@@ -192,7 +192,7 @@ class Learner:
         if has_ended and stop.error is None:
             parts.evaluations.finish(trainers)
             kept = parts.keeper.finish(trainers)
-        parts.factory.close(trainers)
+        parts.close_statistics()
         if isinstance(stop.error, UserError) and stop.error.exit_code is ExitCode.BAD_CHECKPOINT:
             raise stop.error  # nothing was trained: the summary of the start before stays
         behaviors = parts.behaviors.all()

@@ -92,7 +92,9 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--heartbeat-file", metavar="FILE", help="file to touch while the actor steps, or waits")
     parser.add_argument("--log-format", metavar="FORMAT", help="auto, console or json")
-    parser.add_argument("--log-level", metavar="LEVEL", help="debug (Unity: with the players' output), info, warning or error")
+    parser.add_argument(
+        "--log-level", metavar="LEVEL", help="debug (Unity: with the players' output), info, warning or error"
+    )
 
 
 def _unity(parsed: argparse.Namespace) -> int:

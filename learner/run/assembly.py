@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 
 import structlog
@@ -10,6 +11,9 @@ from learner.checkpoints.runfolder import RunFolder
 from learner.checkpoints.store import CheckpointStore, SavedRunState
 from learner.common.exits import UserError
 from learner.evaluation.during_training import EvaluationManager
+from learner.ingest.behaviors import Behavior
+from learner.observe.stats import StatsReporter
+from learner.observe.tensorboard import HYPERPARAMETERS, settings_table
 from learner.observe.view import RunState
 from learner.run.base import BaseRun
 from learner.run.checkpointing import CheckpointKeeper
@@ -19,11 +23,12 @@ from learner.run.setup import (
     Configuration,
     choose_seed,
 )
-from learner.run.trainer_factory import TrainerFactory
 from learner.run.turns import BetweenTurns, CurriculumController
 from learner.settings.load import LoadedRun
 from learner.status.record import RunRecord
-from learner.status.writers import writers_of
+from learner.status.writers import close_writers, writers_of
+from learner.trainers import registry
+from learner.trainers.base import Trainer
 from learner.trainers.loop import TrainerLoop
 
 log = structlog.get_logger(__name__)
@@ -45,7 +50,6 @@ class Assembly(BaseRun):
         lockstep: its barrier, if the run has one.
         keeper, evaluations: checkpoints, evaluations.
         curriculum: begins lessons.
-        factory: makes trainers.
         control: what operators ask for.
     """
 
@@ -78,7 +82,8 @@ class Assembly(BaseRun):
             configuration.keep()
         self.evaluations = self._make_evaluations(checkpoints)
         self.curriculum = CurriculumController(self.lessons, self.keeper, self.commands.send, self.lockstep)
-        self.factory = self._make_factory(loaded)
+        self._writers = tuple(writers_of(loaded, folder))
+        self.metrics.declare_stats_writers(self._writers)
         self.loop = self._make_loop(configuration)
         self.control = self.make_control()
 
@@ -126,21 +131,36 @@ class Assembly(BaseRun):
             run_status=self.run_status,
         )
 
-    def _make_factory(self, loaded: LoadedRun) -> TrainerFactory:
-        return TrainerFactory(
-            self.options,
-            self.folder,
-            ledger=self.ledger,
-            store=self.store,
-            keeper=self.keeper,
-            generation=self.generation,
-            seed=self.seed,
-            device=self.device,
-            metrics=self.metrics,
-            writers=writers_of(loaded, self.folder),
-            lessons=self.lessons,
-            evaluations=self.evaluations,
+    def build_trainer(self, behavior: Behavior) -> Trainer:
+        """Makes the trainer of a behavior, with the state it starts from; in the trainer thread.
+
+        Raises:
+            UserError: its settings, or the saved state, do not fit.
+        """
+        stats = StatsReporter(behavior.name, self._writers, on_failure=self.metrics.stats_writer_failed)
+        # In lock-step the seed follows from the name, as behaviors are declared in any order.
+        place = behavior.index if self.lockstep is None else zlib.crc32(behavior.name.encode())
+        context = self.trainer_context(
+            behavior,
+            stats,
+            self.evaluations,
+            seed=self.seed + place,
+            is_deterministic=behavior.settings.network_settings.deterministic,
+            saver=self.keeper,
         )
+        trainer = registry.build(context)
+        self.keeper.begin(trainer)
+        self.evaluations.begin(trainer)
+        if self.folder.resuming and trainer.get_step:
+            stats.restart(trainer.get_step)
+        stats.write_text(HYPERPARAMETERS, settings_table(behavior.settings.model_dump(mode="json")), trainer.get_step)
+        return trainer
+
+    def close_statistics(self) -> None:
+        """Writes the last statistics and closes the files."""
+        for trainer in self.loop.trainers.values():
+            trainer.stats_reporter.write_stats(trainer.get_step)
+        close_writers(self._writers)
 
     def _make_loop(self, configuration: Configuration) -> TrainerLoop:
         turns = BetweenTurns(
@@ -155,7 +175,7 @@ class Assembly(BaseRun):
         )
         return TrainerLoop(
             self.behaviors,
-            self.factory.build,
+            self.build_trainer,
             on_failure=self._trainer_failed,
             before_turn=turns.before,
             after_turn=lambda: turns.after(self.loop),

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 from rollcast.v1 import policy_pb2
 
 from learner.curriculum.lessons import Lessons
-from learner.ingest.behaviors import BehaviorTable
+from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.ledger import Ledger
 from learner.ingest.sessions import SessionTable
 from learner.link.commands import CommandChannel
+from learner.link.evaluation import EvaluationSink
+from learner.observe.stats import StatsReporter
 from learner.observe.view import RunState, RunView
+from learner.publish.publisher import PolicyPublisher
 from learner.publish.store import PolicyStore
 from learner.run.control import RunControl
 from learner.run.setup import choose_device, gpu_memory, make_metrics
@@ -24,6 +28,7 @@ from learner.service.server import LearnerServer
 from learner.settings.options import RunOptions
 from learner.status.run_status import RunStatus
 from learner.status.scrape import Scrape
+from learner.trainers.base import ModelSaver, TrainerContext
 from learner.trainers.loop import TrainerLoop
 from learner.web.learner_hooks import RunHooks
 from learner.web.status_site import StatusSite
@@ -102,6 +107,49 @@ class BaseRun(ABC):
     @abstractmethod
     def save(self) -> Path:
         """Writes a checkpoint of everything and returns its path; in the trainer thread."""
+
+    def trainer_context(
+        self,
+        behavior: Behavior,
+        stats: StatsReporter,
+        evaluations: EvaluationSink,
+        *,
+        seed: int,
+        is_deterministic: bool,
+        saver: ModelSaver | None = None,
+    ) -> TrainerContext:
+        """Makes what the trainer of a behavior gets from outside; without a saver it is one that does not train.
+
+        Args:
+            behavior: what is trained, or acts.
+            stats: where its statistics go.
+            evaluations: where episodes of evaluations go.
+            seed: of weights and permutations.
+            is_deterministic: the mode of the distribution acts.
+            saver: where model files are written.
+        """
+        return TrainerContext(
+            behavior=behavior,
+            ledger=self.ledger,
+            stats=stats,
+            open_publisher=partial(
+                PolicyPublisher,
+                store=self.store,
+                behavior_index=behavior.index,
+                generation=self.generation,
+                deterministic=is_deterministic,
+                memory_stride=behavior.memory_stride,
+            ),
+            generation=self.generation,
+            seed=seed,
+            device=self.device,
+            service=self.service,
+            is_training=saver is not None,
+            saver=saver,
+            metrics=self.metrics.behavior(behavior.name),
+            lessons=self.lessons,
+            evaluations=evaluations,
+        )
 
     def make_control(self) -> RunControl:
         """Makes what operators' requests go to."""

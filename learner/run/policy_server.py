@@ -10,7 +10,6 @@ import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,7 +25,6 @@ from learner.link.evaluation import EvaluationSink
 from learner.observe.address import BoundAddresses
 from learner.observe.stats import StatsReporter
 from learner.observe.view import RunState
-from learner.publish.publisher import PolicyPublisher
 from learner.run.base import BaseRun
 from learner.run.operator_signals import OperatorSignals
 from learner.run.setup import with_port
@@ -34,7 +32,7 @@ from learner.run.stopping import Stop
 from learner.service.server import LearnerServer
 from learner.settings.options import RunOptions
 from learner.trainers import registry
-from learner.trainers.base import Trainer, TrainerContext
+from learner.trainers.base import Trainer
 from learner.trainers.loop import TrainerLoop
 
 log = structlog.get_logger(__name__)
@@ -175,26 +173,8 @@ class PolicyServer(BaseRun):
         config = self._config
         network = behavior.settings.network_settings
         is_deterministic = network.deterministic if config.is_deterministic is None else config.is_deterministic
-        context = TrainerContext(
-            behavior=behavior,
-            ledger=self.ledger,
-            stats=StatsReporter(behavior.name),
-            open_publisher=partial(
-                PolicyPublisher,
-                store=self.store,
-                behavior_index=behavior.index,
-                generation=self.generation,
-                deterministic=is_deterministic,
-                memory_stride=behavior.memory_stride,
-            ),
-            generation=self.generation,
-            seed=self.seed,
-            device=self.device,
-            service=self.service,
-            is_training=False,
-            metrics=self.metrics.behavior(behavior.name),
-            lessons=self.lessons,
-            evaluations=self._scheduler,
+        context = self.trainer_context(
+            behavior, StatsReporter(behavior.name), self._scheduler, seed=self.seed, is_deterministic=is_deterministic
         )
         is_own = behavior.settings.trainer_type in registry.own_trainers()
         trainer = FrozenTrainer(context) if is_own else registry.build(context)  # of a package only it knows the policy

@@ -14,9 +14,8 @@ from learner.run.checkpointing import CheckpointKeeper
 from learner.run.lockstep.barrier import Lockstep
 from learner.run.setup import Configuration
 from learner.run.stopping import Stopping
-from learner.run.trainer_factory import trainer_stats
 from learner.status.record import RunRecord
-from learner.status.run_status import RunStatus
+from learner.status.run_status import RunStatus, TrainerStats
 from learner.trainers.base import Trainer
 from learner.trainers.loop import TrainerLoop
 
@@ -137,3 +136,16 @@ class BetweenTurns:
         if self._lockstep is not None:
             self._lockstep.after_turn(trainers, save=self._keeper.save_round, is_ending=any(at_target))
         self._keeper.save_if_due(trainers)
+
+
+def trainer_stats(trainer: Trainer) -> TrainerStats:
+    """Returns what a trainer is like now; in its thread."""
+    return TrainerStats(
+        version=trainer.version,
+        env_steps_trained=trainer.steps_trained,
+        episodes=trainer.episodes,
+        mean_return=trainer.mean_return(),
+        mean_lag=trainer.mean_lag,
+        log_prob_error_max=trainer.log_prob_error_max,
+        is_full=len(trainer.reward_buffer) == trainer.reward_buffer.maxlen,
+    )

@@ -13,7 +13,7 @@ from learner.curriculum.lessons import Lessons
 from learner.observe.metrics.learner import LearnerMetrics
 from learner.observe.stats import StatsReporter
 from learner.run.checkpointing import CheckpointKeeper
-from learner.run.trainer_factory import trainer_stats
+from learner.run.turns import trainer_stats
 from learner.settings.options import RunOptions
 from learner.status.run_status import RunStatus
 from learner.trainers.base import TrainerContext

@@ -273,7 +273,7 @@ def test_whatever_ends_a_trainer_is_an_event(
         raise error
 
     targets = {
-        "build": "learner.run.trainer_factory.TrainerFactory.build",
+        "build": "learner.run.assembly.Assembly.build_trainer",
         "advance": "learner.trainers.ppo.trainer.PPOTrainer.advance",
         "after_turn": "learner.run.checkpointing.CheckpointKeeper.save_if_due",
     }

@@ -56,21 +56,6 @@ def choose_seed(options: RunOptions, saved: Mapping[str, Any]) -> int:
         ) from error
 
 
-def write_configuration(loaded: LoadedRun, folder: RunFolder, seed: int) -> None:
-    """Keeps the settings in the run folder, with the seed that was chosen.
-
-    Raises:
-        UserError: they cannot be written.
-    """
-    document = effective_document(loaded)
-    sources = dict(loaded.sources)
-    block = document.get("env_settings")
-    if isinstance(block, dict) and block.get("seed") != seed:
-        block["seed"] = seed
-        sources["env_settings.seed"] = "drawn"
-    folder.write_configuration(document, sources)
-
-
 class Configuration:
     """The settings of a start, until they are kept in the run folder.
 
@@ -92,8 +77,14 @@ class Configuration:
             UserError: they cannot be written.
         """
         loaded, self._loaded = self._loaded, None
-        if loaded is not None:
-            write_configuration(loaded, self._folder, self._seed)
+        if loaded is None:
+            return
+        document, sources = effective_document(loaded), dict(loaded.sources)
+        block = document.get("env_settings")
+        if isinstance(block, dict) and block.get("seed") != self._seed:
+            block["seed"] = self._seed
+            sources["env_settings.seed"] = "drawn"
+        self._folder.write_configuration(document, sources)
 
 
 def gpu_memory(device: torch.device) -> Callable[[], GpuMemory] | None:

@@ -87,12 +87,6 @@ def attention_parameters(specs: Sequence[ObservationSpec], network: NetworkSetti
     return self_encoding + sum((size + own + 1) * EMBEDDING for size in sizes) + 4 * (EMBEDDING + 1) * EMBEDDING
 
 
-def conditioning_parameters(specs: Sequence[ObservationSpec], network: NetworkSettings) -> int:
-    """Counts the parameters of the layer of a body whose weights depend on the goal."""
-    inputs = network.hidden_units if network.num_layers > 1 else body_width(specs, network)
-    return conditioned_parameters(goal_width(specs, network), inputs, network.hidden_units)
-
-
 def conditioned_parameters(goals: int, inputs: int, units: int) -> int:
     """Counts the parameters of a layer from ``inputs`` to ``units`` whose weights depend on the goal; 0 without one."""
     if not goals:

@@ -77,11 +77,6 @@ class Recurrence:
         self._live: dict[tuple[int, int, int], _Live] = {}
         self._carried: Tensor | None = None  # [C, memory_size]
 
-    @property
-    def carried(self) -> int:
-        """Episodes that go on and whose memories are kept."""
-        return len(self._live)
-
     def forget(self) -> None:
         """Forgets what was carried over: it came of parameters or observations that are of no use."""
         self._live.clear()

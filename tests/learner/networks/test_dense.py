@@ -16,7 +16,7 @@ from learner.networks.initializers import Initializer
 from learner.networks.policy import PolicyNetwork
 from learner.networks.value import ActorCritic, build_critic
 from learner.settings.network import NetworkSettings
-from learner.sizing.networks import conditioning_parameters
+from learner.sizing.networks import body_width, conditioned_parameters, goal_width
 from tests.learner.networks.specs import behavior, entities, goal, image, vector
 
 KINDS: list[Activation] = ["swish", "tanh", "relu"]
@@ -159,8 +159,10 @@ def test_parameters_are_counted(layers: int) -> None:
     for specs in ((vector(), goal()), (goal(), seeing_goal, entities())):
         found = Body(specs, settings, Initializer("kaiming")).conditioned
         assert found is not None
-        assert sum(parameter.numel() for parameter in found.parameters()) == conditioning_parameters(specs, settings)
-    assert conditioning_parameters((vector(), goal()), PLAIN) == conditioning_parameters((vector(),), SETTINGS) == 0
+        count = conditioned_parameters(
+            goal_width(specs, settings), body_width(specs, settings) if layers == 1 else 16, 16
+        )
+        assert sum(parameter.numel() for parameter in found.parameters()) == count
 
 
 def test_a_goal_of_variable_length_is_an_error() -> None:

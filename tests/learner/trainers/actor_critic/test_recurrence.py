@@ -146,7 +146,7 @@ def test_values_equal_a_loop_over_segments(at_once: int, monkeypatch: pytest.Mon
         assert (table.critic is None) == shared
     found = trainer._maker.recurrence
     assert found is not None
-    assert found.carried == (0 if shared else len(memories))
+    assert len(found._live) == (0 if shared else len(memories))
 
 
 def test_a_segment_whose_predecessor_never_came_begins_with_zeros() -> None:
@@ -175,7 +175,7 @@ def test_agents_that_were_not_seen_for_long_are_forgotten(monkeypatch: pytest.Mo
         loop(trainer.network, chunk, memories, shared=False)
         evaluated(bench, trainer, chunk)
     assert trainer._maker.recurrence is not None
-    assert trainer._maker.recurrence.carried == 2
+    assert len(trainer._maker.recurrence._live) == 2
     chunk = actor.play([(0, 4, CUT), (1, 4, CUT), (2, 4, CUT)])
     del memories[1]
     expected = loop(trainer.network, chunk, memories, shared=False)
@@ -327,7 +327,7 @@ def test_what_a_failed_update_remembers_is_forgotten() -> None:
     trainer.advance()
     assert trainer.version == 0
     assert trainer._maker.recurrence is not None
-    assert trainer._maker.recurrence.carried == 0
+    assert len(trainer._maker.recurrence._live) == 0
 
 
 def test_a_saved_trainer_goes_on_with_its_memory() -> None:

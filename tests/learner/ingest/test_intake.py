@@ -11,7 +11,7 @@ from rollcast.trajectories import Chunk, encode_chunk
 
 from learner.ingest.intake import ChunkIntake
 from learner.ingest.session import ActorSession
-from learner.ingest.validate import Rejected
+from learner.ingest.validate import LARGEST, Rejected, find_excess, judge
 from learner.observe.metrics.learner import LearnerMetrics
 from tests.learner.ingest.parts import NAME, Parts, make_chunk
 
@@ -163,3 +163,30 @@ def test_the_books_balance_after_anything(events: list[tuple[str, int]]) -> None
         assert books.balanced
         assert books.received == line.session.accounts[0].received_steps
         assert books.queued == queue.queued_steps + held
+
+
+@pytest.mark.parametrize("column", ["reward", "obs/state", "final_obs/state"])
+@pytest.mark.parametrize(("value", "is_welcome"), [(LARGEST, True), (-LARGEST, True), (2e15, False), (-3e38, False)])
+def test_the_bound(column: str, value: float, is_welcome: bool) -> None:
+    """Up to the bound every number is trained on; beyond it the chunk is refused like one with infinite numbers."""
+    parts = Parts()
+    behavior = parts.declared(parts.open().session)
+    chunk = make_chunk(3)
+    array = chunk.columns[column].copy()
+    array[-1] = value
+    chunk.columns[column] = array
+    verdict = judge(chunk, behavior, chunk.generation, 0)
+    if is_welcome:
+        assert verdict is None
+        return
+    assert isinstance(verdict, Rejected)
+    assert (verdict.reason, verdict.steps) == ("not_finite", 3)
+    assert f"column {column}, row {len(array) - 1}: a value beyond 1e+15" in verdict.detail
+
+
+def test_memories_are_bounded_too() -> None:
+    """What one client says that it remembered must not end the training of all."""
+    chunk = make_chunk(3)
+    for value, is_welcome in ((LARGEST, True), (-2e15, False)):
+        chunk.columns["memory"] = np.array([[0.0, 1.0], [value, 0.0]], np.float32)
+        assert (find_excess(chunk) is None) == is_welcome

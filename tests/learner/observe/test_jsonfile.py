@@ -2,13 +2,15 @@
 
 import json
 import math
+import os
 import threading
 from pathlib import Path
 
 import pytest
 
 from learner.common.files import WriteFailed
-from learner.observe.jsonfile import as_json, write_json
+from learner.observe.jsonfile import AppendFile, as_json, write_json
+from tests.learner.observe.disk import no_larger_than
 
 
 def test_what_json_lacks_is_translated(tmp_path: Path) -> None:
@@ -52,3 +54,56 @@ def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(WriteFailed, match="missing"):
         write_json(tmp_path / "missing" / "file.json", {})
     assert [entry.name for entry in tmp_path.iterdir()] == ["taken"]
+
+
+def test_pieces_follow_each_other(tmp_path: Path) -> None:
+    """What is appended stands at the end, in a later opening, too."""
+    for text in ("one\n", "two\n"):
+        file = AppendFile(tmp_path / "new" / "file")
+        file.append(text.encode())
+        file.close()
+        file.close()
+    assert (tmp_path / "new" / "file").read_text() == "one\ntwo\n"
+
+
+def test_a_full_disk_leaves_no_half(tmp_path: Path) -> None:
+    """A piece that does not fit is not there at all, and the next one that fits is readable."""
+    path = tmp_path / "file"
+    file = AppendFile(path)
+    file.append(b"one\n")
+    with no_larger_than(6), pytest.raises(OSError, match="too large"):
+        file.append(b"three\n")
+    assert (path.read_bytes(), file.size_bytes) == (b"one\n", 4)
+    file.append(b"four\n")
+    file.close()
+    assert path.read_bytes() == b"one\nfour\n"
+
+
+@pytest.mark.parametrize("rest", [b"", b"half", b"x" * 200_000])
+def test_a_line_that_a_crash_cut_is_removed(tmp_path: Path, rest: bytes) -> None:
+    """What follows the last end of a line is no line."""
+    path = tmp_path / "file"
+    path.write_bytes(b"one\n" + rest)
+    file = AppendFile(path)
+    file.append(b"two\n")
+    file.close()
+    assert path.read_bytes() == b"one\ntwo\n"
+
+
+def test_a_file_without_any_line_is_emptied(tmp_path: Path) -> None:
+    """It holds nothing that anybody can read."""
+    path = tmp_path / "file"
+    path.write_bytes(b"half")
+    file = AppendFile(path)
+    file.close()
+    assert file.size_bytes == 0
+    assert path.read_bytes() == b""
+
+
+def test_a_pipe_is_refused(tmp_path: Path) -> None:
+    """Nobody may read a pipe, and opening it would wait for ever; nor is a device a file."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "endless").symlink_to("/dev/zero")
+    for name in ("pipe", "endless"):
+        with pytest.raises(OSError):  # noqa: PT011 - a pipe without a reader has an error of its own
+            AppendFile(tmp_path / name)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 
 from learner.common.exits import ExitCode, UserError
-from learner.run.setup import choose_seed
+from learner.run.setup import WORKSPACE_VARIABLE, choose_device, choose_seed, make_deterministic
 from learner.settings.options import RunOptions
+from tests.learner.process import process_as_before
 
 
 def options(seed: int = -1) -> RunOptions:
@@ -30,3 +34,44 @@ def test_what_is_no_seed_is_refused(seed: Any) -> None:
     with pytest.raises(UserError, match=r"the seed in the run state: run is .*, and must be a whole number") as caught:
         choose_seed(options(), {"seed": {"run": seed}})
     assert caught.value.exit_code is ExitCode.BAD_CHECKPOINT
+
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+@pytest.fixture(autouse=True)
+def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Puts back what torch was told, and what the environment said."""
+    monkeypatch.delenv(WORKSPACE_VARIABLE, raising=False)
+    with process_as_before():
+        yield
+
+
+def test_torch_takes_algorithms_that_repeat_their_results() -> None:
+    """In lock-step it does, with one thread unless the run file says otherwise; else it may choose."""
+    options = {"torch_settings": {"device": "cpu"}}
+    choose_device(RunOptions.model_validate(options))
+    assert not torch.are_deterministic_algorithms_enabled()
+    choose_device(RunOptions.model_validate({**options, "rollcast": {"lockstep": {}}}))
+    assert torch.are_deterministic_algorithms_enabled()
+    assert torch.get_num_threads() == 1
+    choose_device(RunOptions.model_validate({**options, "rollcast": {"lockstep": {}, "torch_threads": 2}}))
+    assert torch.get_num_threads() == 2
+
+
+def test_cuda_gets_the_workspace_that_it_needs() -> None:
+    """Where nobody chose one it is set; one under which sums differ is refused, with the one that would do."""
+    make_deterministic(CUDA, {})
+    assert os.environ[WORKSPACE_VARIABLE] == ":4096:8"
+    make_deterministic(CUDA, {WORKSPACE_VARIABLE: ":16:8"})
+    with pytest.raises(UserError, match=":4096:8") as caught:
+        make_deterministic(CUDA, {WORKSPACE_VARIABLE: ":4096:2:16:8"})
+    assert caught.value.exit_code is ExitCode.RUN_FILE
+    assert WORKSPACE_VARIABLE in caught.value.message
+
+
+def test_several_learners_are_refused() -> None:
+    """The variable of torchrun says how many there are."""
+    make_deterministic(CPU, {"WORLD_SIZE": "1"})
+    with pytest.raises(UserError, match="WORLD_SIZE is 2"):
+        make_deterministic(CPU, {"WORLD_SIZE": "2"})

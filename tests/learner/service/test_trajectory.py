@@ -10,6 +10,7 @@ import grpc
 import numpy as np
 import pytest
 from rollcast.enums import HoldReason
+from rollcast.errors import CreditExceeded
 from rollcast.trajectories import Chunk, encode_chunk
 from rollcast.v1 import session_pb2, trajectory_pb2
 from structlog.testing import capture_logs
@@ -387,3 +388,39 @@ def test_the_size_of_a_chunk_follows_from_its_request(size: int) -> None:
 async def _read_all(call: AsyncIterable[object]) -> None:
     async for _ in call:
         pass
+
+
+LIMIT = 100
+
+
+@async_test
+async def test_a_flood_ends_at_its_credit() -> None:
+    """A client that never looks at its credit is cut off with a reason; what was covered is in the queue and the books."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        upload = await actor.join()
+        learner.pace(ahead_limit_steps=LIMIT)
+        credit = (await upload.until("ack")).credit[0].steps_through
+        covered = (credit + step_allowance(1, 8)) // 10
+        for sequence in range(1, covered + 2):
+            await upload.send(make_chunk(10, sequence=sequence))
+        error = await upload.failure()
+        assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "CREDIT_EXCEEDED")
+        books = learner.ledger.books(NAME)
+        assert books.balanced
+        assert books.received == books.queued == 10 * covered
+
+
+@async_test
+async def test_after_a_flood_the_session_goes_on_if_it_obeys() -> None:
+    """The chunk that was refused is not taken: the stream opens again at its number, and new credit takes it."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        upload = await actor.join()
+        await upload.send(make_chunk(100))
+        assert isinstance(await failure(upload.ack(1)), CreditExceeded)
+        learner.pace(ahead_limit_steps=LIMIT)
+        upload = await actor.upload()
+        opened = await upload.until("opened")
+        assert (opened.next_sequence, opened.credit[0].steps_through) == (1, step_allowance(1, 8) + LIMIT)
+        await upload.send(make_chunk(100))
+        await upload.ack(1)
+        assert learner.ledger.books(NAME).queued == 100

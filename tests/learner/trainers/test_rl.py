@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
+from pydantic import ValidationError
 from rollcast.enums import HoldReason
+from rollcast.specs import BehaviorSpec
 
 from learner.observe.metrics.learner import unobserved
 from learner.observe.stats import StatsReporter
+from learner.settings.hyperparameters import OWN_TRAINERS
+from learner.trainers import registry
+from learner.trainers.base import Trainer
 from learner.trainers.ppo.trainer import PPOTrainer
-from learner.trainers.rl import UpdateClock
-from tests.learner.trainers.in_process import Bench, Published
+from learner.trainers.rl import TrainerFailedError, UpdateClock
+from tests.learner.networks.specs import behavior
+from tests.learner.trainers.in_process import Bench, Published, make_bench
+from tests.learner.trainers.recurrent import CUT, RecurrentActor, RememberingAgent
 from tests.learner.trainers.started import feed, make
 from tests.learner.trainers.synthetic import SyntheticActor
 
@@ -140,3 +149,130 @@ def test_phases_are_measured_and_pauses_are_not() -> None:
     names = ("Collect Seconds", "Update Seconds", "Steps per Second")
     summaries = [stats.summary(f"Rollcast/{name}") for name in names]
     assert [summary.mean for summary in summaries if summary is not None] == [2.0, 1.0, 100.0]
+
+
+MEMORY: dict[str, Any] = {"memory": {"memory_size": 8, "sequence_length": 8}}
+CONTINUOUS = behavior(continuous=2)
+DISCRETE = behavior(branches=(3,))
+BOTH = [(1, 40, CUT), (2, 40, CUT)]
+
+
+@pytest.mark.parametrize("spec", [CONTINUOUS, DISCRETE], ids=["continuous", "discrete"])
+@pytest.mark.parametrize("network", [{}, MEMORY], ids=["plain", "memory"])
+@pytest.mark.parametrize("trainer_type", sorted(registry.own_trainers()))
+def test_a_policy_that_cannot_act_is_undone_and_not_published(
+    trainer_type: str, network: dict[str, Any], spec: BehaviorSpec
+) -> None:
+    """Whatever is published acts, although such steps leave parameters that are numbers; the third in a row ends it."""
+    own = {} if trainer_type == "sac" else {"num_epoch": 1}
+    bench = make_bench(
+        {
+            "trainer_type": trainer_type,
+            "hyperparameters": {"batch_size": 64, "buffer_size": 64, "learning_rate": 1e20, **own},
+            "network_settings": {"hidden_units": 8, "num_layers": 2, "normalize": False, **network},
+            "time_horizon": 40,
+            "max_steps": 10_000,
+        },
+        spec,
+    )
+    trainer = registry.build(bench.context())
+    trainer.start()
+    with pytest.raises(TrainerFailedError, match=r"not finite: lower learning_rate"):
+        _train(bench, trainer)
+
+
+def _train(bench: Bench, trainer: Trainer) -> None:
+    """Acts by what is published, which must be able to, and lets the trainer do all it can."""
+    actor = RecurrentActor(bench) if bench.behavior.memory_size else SyntheticActor(bench)
+    if isinstance(actor, RecurrentActor):
+        actor.agents = {1: RememberingAgent(), 2: RememberingAgent()}
+    for _ in range(6):
+        chunk = actor.play(BOTH) if isinstance(actor, RecurrentActor) else actor.chunk([40, 40])
+        assert np.isfinite(chunk.columns["log_prob"]).all()
+        bench.put(chunk)
+        while trainer.advance():
+            pass
+
+
+EXTREMES = (1e300, 1e9, 1e6, 1e-6, 1e-300)
+
+
+def _cases() -> Iterator[tuple[str, str, float]]:
+    """Yields trainers with each number of theirs at the largest and the smallest extreme that is accepted."""
+    for trainer_type in registry.own_trainers():
+        model = OWN_TRAINERS[trainer_type].settings_model
+        for name, field in model.model_fields.items():
+            if field.annotation in {float, float | None}:
+                accepted = [value for value in EXTREMES if _is_accepted(trainer_type, name, value)]
+                yield from ((trainer_type, name, value) for value in dict.fromkeys((accepted[0], accepted[-1])))
+
+
+def _is_accepted(trainer_type: str, name: str, value: float) -> bool:
+    try:
+        OWN_TRAINERS[trainer_type].settings_model.model_validate({name: value})
+    except ValidationError:
+        return False
+    return True
+
+
+def _trains(trainer_type: str, hyper: dict[str, Any], **settings: Any) -> bool:
+    """Takes a few steps and updates; returns whether updates were made, and not given up for what is not finite."""
+    try:
+        _advance(trainer_type, hyper, chunks=3, **settings)
+    except TrainerFailedError:  # too many updates that are not finite
+        return False
+    return True
+
+
+def _advance(trainer_type: str, hyper: dict[str, Any], *, chunks: int, **settings: Any) -> None:
+    """Takes a few steps and updates.
+
+    Raises:
+        TrainerFailedError: too many updates are not finite.
+    """
+    bench = make_bench(
+        {
+            "trainer_type": trainer_type,
+            "hyperparameters": {"batch_size": 8, "buffer_size": 16, **hyper},
+            "network_settings": {"hidden_units": 4, "num_layers": 1},
+            "time_horizon": 8,
+            "max_steps": 1000,
+            **settings,
+        },
+        behavior(continuous=1, branches=(2,)),
+    )
+    trainer = registry.build(bench.context())
+    trainer.start()
+    actor = SyntheticActor(bench)
+    for _ in range(chunks):
+        bench.put(actor.chunk([8, 8]))
+        for _ in range(3):
+            trainer.advance()
+
+
+@pytest.mark.parametrize(("trainer_type", "name", "value"), list(_cases()))
+def test_what_is_accepted_can_be_trained(trainer_type: str, name: str, value: float) -> None:
+    """Updates are made, or given up as not finite; nothing overflows on the way."""
+    _trains(trainer_type, {name: value})
+
+
+@pytest.mark.parametrize("strength", [1e-300, -1e-300, 3e-39, 0.0])
+def test_curiosity_may_count_next_to_nothing(strength: float) -> None:
+    """Its reward is cut where it would count 1, and never beyond the largest number there is."""
+    assert _trains("ppo", {}, reward_signals={"extrinsic": {}, "curiosity": {"strength": strength}})
+
+
+@pytest.mark.parametrize("steps", [1e-6, 1e9])
+def test_any_debt_of_updates_can_be_counted(steps: float) -> None:
+    """The largest debt at both ends of what an update may pay for."""
+    assert _trains("sac", {"steps_per_update": steps, "max_update_debt": 10**9})
+
+
+@pytest.mark.parametrize("trainer_type", ["ppo", "sac"])
+def test_a_signal_whose_rewards_are_not_finite_is_named(trainer_type: str) -> None:
+    """Updates that come to nothing by it end the run with the name of the signal, and not with advice about others."""
+    signals = {"extrinsic": {}, "rnd": {"strength": 1e300}}
+    with pytest.raises(
+        TrainerFailedError, match=r"not finite, and so were rewards of the reward signal rnd: lower its"
+    ):
+        _advance(trainer_type, {}, chunks=8, reward_signals=signals)

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import hashlib
+import json
+import math
+import re
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib import resources
 
 import pytest
 from rollcast.errors import CheckpointFailed, NothingToSave
 
-from learner.observe.history import COLUMNS
+from learner.observe.history import COLUMNS, History
+from learner.observe.view import ActorBooksView, ActorView, BehaviorView, Bottleneck, LedgerNumbers, RunState, RunView
+from learner.web.guard import to_json
+from learner.web.hooks import StatusView
+from learner.web.routes import FRESH_SECONDS, SharedAnswer, content_policy, history_document, load_page, status_document
 from tests.learner.web.site import NAME, OPERATOR, TOKEN, Hooks, serving
 
 ACTIONS = {"/api/pause": "pause", "/api/resume": "resume", "/api/checkpoint": "checkpoint"}
@@ -164,3 +176,205 @@ def test_many_scrapers_cost_what_one_does() -> None:
         assert answers == [200] * 40
         assert site.hooks.scrapes < 40
         assert all(name.startswith("web") for name in site.hooks.scrape_threads)
+
+
+TEXT = load_page().body.decode()
+
+
+def test_it_needs_nothing_else() -> None:
+    """No address of another site is in it, and nothing is loaded from this one but data."""
+    addresses = set(re.findall(r"https?://[^\s\"'<>)]+", TEXT))
+    assert addresses == {"http://www.w3.org/2000/svg"}, "the name of a namespace, which nobody fetches"
+    assert re.findall(r"<link[^>]*href=\"(?!data:)", TEXT) == []
+    assert re.findall(r"\bsrc\s*=|@import|url\(|import\(|new Worker|eval\(|Function\(", TEXT) == []
+
+
+def test_texts_never_become_markup() -> None:
+    """Names of actors come from other machines: the script has no way to make markup out of a text."""
+    sinks = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|srcdoc|DOMParser|createContextualFragment|setHTML"
+    assert re.findall(sinks, TEXT) == []
+    assert re.findall(r"\son[a-z]+\s*=\s*\"|javascript:|\sstyle=\"", TEXT) == [], "the policy would stop those"
+
+
+def test_the_policy_lets_this_script_and_style_run_and_no_other() -> None:
+    """Both are named by their hash, so that what somebody adds does not run."""
+    policy = dict(part.split(" ", 1) for part in load_page().policy.split("; "))
+    for kind in ("script", "style"):
+        (block,) = re.findall(rf"<{kind}>(.*?)</{kind}>", TEXT, flags=re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(block.encode()).digest()).decode()
+        assert policy[f"{kind}-src"] == f"'sha256-{digest}'"
+    assert policy["default-src"] == "'none'"
+    assert policy["connect-src"] == "'self'"
+    assert policy["require-trusted-types-for"] == "'script'"
+    assert "unsafe" not in load_page().policy
+
+
+def test_a_page_without_script_may_run_none() -> None:
+    """What is not there is not allowed."""
+    assert "script-src 'none'; style-src 'none'" in content_policy("<p>nothing</p>")
+
+
+def test_it_is_part_of_the_package() -> None:
+    """It lies beside the module, so that the wheel has it."""
+    assert resources.files("learner.web").joinpath("page.html").is_file()
+
+
+def test_it_knows_the_columns() -> None:
+    """The script asks for the columns that the history has."""
+    (listed,) = re.findall(r"const COLUMNS = \[(.*?)\];", TEXT)
+    assert re.findall(r"\"(\w+)\"", listed) == list(COLUMNS)
+
+
+def test_everything_that_can_be_used_has_a_name() -> None:
+    """Buttons, fields and regions are named for those who hear the page instead of seeing it."""
+    assert '<html lang="en">' in TEXT
+    assert re.findall(r"<input(?![^>]*(?:aria-label=|type=\"radio\"|id=\"token\"))[^>]*>", TEXT) == []
+    assert '<label for="token">' in TEXT
+    assert re.findall(r"<button[^>]*></button>", TEXT) == []
+    named = re.findall(r"aria-(?:labelledby|describedby)=\"([\w-]+)\"", TEXT)
+    assert named
+    assert [name for name in named if f'id="{name}"' not in TEXT] == []
+    identifiers = re.findall(r"\sid=\"([\w-]+)\"", TEXT)
+    assert len(identifiers) == len(set(identifiers))
+
+
+def luminance(color: str) -> float:
+    """Returns the relative luminance of ``#rrggbb`` (WCAG 2.2)."""
+    parts = [int(color[index : index + 2], 16) / 255 for index in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    """Returns the contrast ratio of two colors (WCAG 2.2), 1 to 21."""
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("theme", [":root", ':root[data-theme="dark"]'])
+def test_every_text_stands_out(theme: str) -> None:
+    """In both looks each color of text has the contrast that small text needs, 4.5, and each curve 3."""
+    (block,) = re.findall(rf"^{re.escape(theme)} {{(.*?)^}}", TEXT, flags=re.DOTALL | re.MULTILINE)
+    colors = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})\b", block))
+    texts = [(text, back) for text in ("text", "soft", "faint") for back in ("page", "card")]
+    texts += [(name, "card") for name in ("good", "warn", "bad", "calm")] + [
+        ("accent-text", "accent"),
+        ("soft", "raised"),
+    ]
+    texts += [(name, f"{name}-back") for name in ("good", "warn", "bad", "calm")]
+    weak = {pair: contrast(colors[pair[0]], colors[pair[1]]) for pair in texts}
+    assert {pair: ratio for pair, ratio in weak.items() if ratio < 4.5} == {}
+    curves = {name: contrast(colors[name], colors["card"]) for name in ("curve", "trained", "dropped", "lost")}
+    assert {name: ratio for name, ratio in curves.items() if ratio < 3.0} == {}
+
+
+class Clock:
+    """Stands still until it is moved."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        """Returns the time."""
+        return self.now
+
+
+def test_who_asks_meanwhile_shares_the_answer() -> None:
+    """While an answer is made, and half a second after, all get the same one; then, or once it expired, a new one."""
+    clock, made, go_on = Clock(), list[str](), threading.Event()
+
+    def make() -> bytes:
+        assert go_on.wait(20)
+        made.append(threading.current_thread().name)
+        return str(len(made)).encode()
+
+    async def ask() -> None:
+        with ThreadPoolExecutor(4, thread_name_prefix="own") as threads:
+            shared = SharedAnswer(make, threads, clock)
+            waiting = [asyncio.create_task(shared.get()) for _ in range(10)]
+            await asyncio.sleep(0)
+            go_on.set()
+            assert set(await asyncio.gather(*waiting)) == {b"1"}
+            clock.now += FRESH_SECONDS / 2
+            assert await shared.get() == b"1"
+            clock.now += FRESH_SECONDS
+            assert await shared.get() == b"2"
+            shared.expire()
+            assert await shared.get() == b"3"
+
+    asyncio.run(ask())
+    assert all(name.startswith("own") for name in made)
+
+
+def test_a_failure_is_not_kept() -> None:
+    """Whoever asks after a failure has another try."""
+    answers: Iterator[bytes | ValueError] = iter([ValueError("no"), b"yes"])
+
+    def make() -> bytes:
+        answer = next(answers)
+        if isinstance(answer, bytes):
+            return answer
+        raise answer
+
+    async def ask() -> None:
+        with ThreadPoolExecutor(1) as threads:
+            shared = SharedAnswer(make, threads)
+            with pytest.raises(ValueError, match="no"):
+                await shared.get()
+            assert await shared.get() == b"yes"
+
+    asyncio.run(ask())
+
+
+BOOKS = LedgerNumbers(
+    received=10, trained=4, dropped={"stale": 1}, duplicate=2, queued=3, lost={"restart": 2}, unknown=1
+)
+
+
+def test_the_status() -> None:
+    """Everything that the page shows is in one document, with the bottleneck, the books and whether they balance."""
+    behavior = BehaviorView("CartPole", version=3, mean_return_100=20.5, target_return=475.0, books=BOOKS)
+    actor = ActorView(
+        "rig", 4, connected=True, last_seen_seconds=1.0, books=ActorBooksView(produced=5, acked=4, open=1)
+    )
+    bottleneck = Bottleneck("learner", "the trainer is busy", 0.9, 0.2, 0.0)
+    run = RunView("run", RunState.PAUSED, 2, 60.0, "127.0.0.1:1", 1, "an error", (behavior,), bottleneck)
+    document = json.loads(to_json(status_document(StatusView(run, (actor,), "0.1"))))
+    assert {"run_id", "state", "generation", "uptime_seconds", "address", "version", "last_error"} < document.keys()
+    assert (document["state"], document["last_error"]) == ("paused", "an error")
+    assert document["verdict"] == {
+        "name": "learner", "text": "the trainer is busy", "learner_busy": 0.9, "actor_busy": 0.2, "network_share": 0.0,
+    }  # fmt: skip
+    (row,) = document["behaviors"]
+    assert (row["name"], row["version"], row["mean_return"], row["target_return"]) == ("CartPole", 3, 20.5, 475.0)
+    assert row["books"] == {**BOOKS, "balanced": True}
+    (actor_row,) = document["actors"]
+    assert (actor_row["name"], actor_row["index"], actor_row["lag"], actor_row["wait_share"]) == ("rig", 4, None, None)
+    assert actor_row["books"]["balanced"]
+
+
+def test_books_that_do_not_balance_say_so() -> None:
+    """The page shows it in red; nothing is made to fit."""
+    behavior = BehaviorView("CartPole", books={**BOOKS, "trained": 5})
+    actor = ActorView("rig", 0, connected=True, last_seen_seconds=0.0, books=ActorBooksView(produced=5))
+    run = RunView("run", RunState.TRAINING, 1, 1.0, "", 1, "", (behavior,))
+    document = status_document(StatusView(run, (actor,), ""))
+    assert not document["behaviors"][0]["books"]["balanced"]
+    assert not document["actors"][0]["books"]["balanced"]
+
+
+def test_what_is_no_number_is_null() -> None:
+    """JSON has no NaN: a browser would refuse the whole document."""
+    text = to_json({"a": [math.nan, {"b": math.inf, "c": -math.inf}], "d": 1.5, "e": "<b>\u2028</b>"})
+    assert json.loads(text) == {"a": [None, {"b": None, "c": None}], "d": 1.5, "e": "<b>\u2028</b>"}
+    assert text.isascii()
+
+
+def test_a_document_of_history() -> None:
+    """Curves go as columns."""
+    history = History()
+    history.add("CartPole", 1.0, {"loss": math.nan, "mean_return": 2.0})
+    view = history.view("CartPole")
+    assert view is not None
+    document = json.loads(to_json(history_document(view)))
+    assert (document["behavior"], document["interval_seconds"]) == ("CartPole", 1.0)
+    assert (document["columns"]["loss"], document["columns"]["mean_return"]) == ([None], [2.0])

@@ -14,7 +14,9 @@ from rollcast.enums import Purpose
 from rollcast.specs import BehaviorSpec
 from rollcast.v1 import policy_pb2
 
+from actor_client.counts import RolloutCounts
 from actor_client.envs.scalar import ScalarBatch
+from actor_client.heartbeat import Heartbeat
 from actor_client.policy.actions import Actions, MemoryForm, PolicyUnusable
 from actor_client.policy.noise import Noise
 from actor_client.policy.runner import Policy
@@ -156,3 +158,49 @@ def test_no_environment_is_ever_told_nan(count: int) -> None:
     assert loop.run().steps == len(environment.told) == 5 * count
     assert np.isfinite(environment.told).all()
     assert "its output mean is not finite" in link.refused[0]
+
+
+class Beats(Heartbeat):
+    """Counts beats."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.beats = 0
+
+    def beat(self) -> None:
+        """Counts one."""
+        self.beats += 1
+
+
+def run(limits: LoopLimits, *environments: toys.Toy) -> tuple[RolloutCounts, Beats, KeepingLink]:
+    """Runs a loop over environments, the later ones for remakes."""
+    waiting, counts, beats = list(environments), RolloutCounts(), Beats()
+
+    def make() -> ScalarBatch:
+        return ScalarBatch([waiting.pop(0)], "Toy")
+
+    batch = make()
+    link = KeepingLink(batch.spec)
+    link.policies.append(RulePolicy(batch.spec))
+    RolloutLoop(make, batch, KeepingSession(), link, limits=limits, counts=counts, heartbeat=beats).run()
+    return counts, beats, link
+
+
+def test_steps_and_episodes_are_counted_as_they_happen() -> None:
+    """Every step counts and beats, one in sixteen is timed, an episode counts by how it ended."""
+    counts, beats, link = run(LoopLimits(max_steps=33), toys.Toy(length=4))
+    assert counts.env_steps == beats.beats == link.books.view().produced == 33
+    assert counts.episodes == {"terminated": 0, "truncated": 8, "env_error": 0}
+    for tally in (counts.act_seconds, counts.env_step_seconds, counts.record_seconds):
+        assert sum(tally.counts) == 3
+        assert tally.total > 0
+
+
+def test_failed_environments_are_counted() -> None:
+    """A failure counts, and so does the episode that it cut off."""
+    failing = toys.Toy(length=100, step_fails=(5,))
+    limits = LoopLimits(max_steps=12, remake_pause_seconds=0.0)
+    counts, _, link = run(limits, failing, toys.Toy(length=100))
+    assert counts.env_failures == counts.episodes["env_error"] == 1
+    assert counts.env_steps == 12
+    assert link.books.view().balanced

@@ -1,5 +1,7 @@
 """The metrics of a learner, as Prometheus reads them."""
 
+from __future__ import annotations
+
 import shutil
 import subprocess
 import threading
@@ -18,7 +20,7 @@ from rollcast.faults import BAD_ACTION, BAD_OBSERVATION, NOT_FINITE
 
 from learner.ingest import ledger, validate
 from learner.ingest.behaviors import NOT_TRAINING
-from learner.observe.metrics.behaviors import HoldClock, LossNumbers
+from learner.observe.metrics.behaviors import HoldClock, LossNumbers, ReplayNumbers
 from learner.observe.metrics.learner import CONTENT_TYPE, LearnerMetrics, code_name
 from learner.observe.metrics.state import BehaviorNumbers, GpuMemory, MetricsSnapshot, Spread
 from learner.observe.metrics.values import DROP_REASONS, EPISODE_RETURN, LOSE_EVENTS, REJECT_REASONS
@@ -377,3 +379,19 @@ def test_writers_are_told_apart_by_their_kind() -> None:
     assert value(metrics, "stats_writer_failures_total", writer="csv") == 0
     metrics.stats_writer_failed(writer)
     assert value(metrics, "stats_writer_failures_total", writer="csv") == 1
+
+
+def test_a_replay_memory_is_shown() -> None:
+    """Sizes as they are, counts as counters; a behavior without such a memory has zeros."""
+    metrics = LearnerMetrics()
+    part = metrics.behavior("A")
+    assert value(metrics, "replay_steps", behavior="A") == 0
+    part.show_replay(ReplayNumbers(steps=100, owed=3, drawn=640, evicted=0, evicted_undrawn=0))
+    part.show_replay(ReplayNumbers(steps=90, owed=0, drawn=1280, evicted=40, evicted_undrawn=7))
+    assert value(metrics, "replay_steps", behavior="A") == 90
+    assert value(metrics, "owed_updates", behavior="A") == 0
+    assert value(metrics, "replay_drawn_steps_total", behavior="A") == 1280
+    assert value(metrics, "replay_evicted_steps_total", behavior="A") == 40
+    assert value(metrics, "replay_evicted_undrawn_steps_total", behavior="A") == 7
+    part.note_update(5)
+    assert value(metrics, "updates_total", behavior="A") == 5

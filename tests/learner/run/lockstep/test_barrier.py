@@ -18,7 +18,7 @@ from learner.run.lockstep.barrier import Lockstep
 from learner.settings.options import RunOptions
 from learner.trainers.ppo.trainer import PPOTrainer
 from tests.learner.ingest.parts import NAME, Parts, make_chunk
-from tests.learner.ingest.test_round_order import queued
+from tests.learner.ingest.test_round_queue import queued
 from tests.learner.trainers.in_process import Bench, Published
 
 SETTINGS = {

@@ -6,7 +6,7 @@ from learner.ingest.behaviors import Behavior
 from learner.run.lockstep.rounds import Player, Round, assigned, quota_of, round_queue
 from learner.settings.options import RunOptions
 from tests.learner.ingest.parts import Parts, make_chunk
-from tests.learner.ingest.test_round_order import queued
+from tests.learner.ingest.test_round_queue import queued
 
 
 def two_behaviors() -> tuple[Parts, Behavior, Behavior]:

@@ -13,7 +13,7 @@ from learner.run.lockstep.barrier import Lockstep
 from learner.run.turns import CurriculumController
 from learner.settings.service import LockstepSettings
 from tests.learner.ingest.parts import NAME
-from tests.learner.run.test_teaching import run_of
+from tests.learner.run.test_turns import run_of
 from tests.learner.starts import Start, opened, saved
 
 

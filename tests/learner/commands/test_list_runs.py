@@ -1,20 +1,177 @@
-"""`rollcast-learner runs` and `compare`, as processes."""
+"""What run folders say of their runs."""
 
 import json
 import os
+import random
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import matplotlib.image
 import numpy as np
 import pytest
 
+from learner.checkpoints.lock import FolderLock
 from learner.cli import main
-from learner.commands.list_runs import age
-from learner.common.exits import ExitCode
+from learner.commands.list_runs import RunRow, age, list_runs
+from learner.common.exits import ExitCode, UserError
 from tests.e2e.processes import ROOT, TRACEBACK, command_environment
-from tests.learner.commands.runs.folders import curve_rows, progress_of, run_folder
+from tests.learner.commands.run_folders import curve_rows, progress_of, run_folder
+
+
+def only(results: Path) -> RunRow:
+    """Returns the one run there is."""
+    (row,) = list_runs(results)
+    return row
+
+
+@pytest.mark.parametrize(
+    ("event", "reason", "state"),
+    [
+        ("finished", "target_return", "finished"),
+        ("finished", "max_steps", "finished"),
+        ("finished", "max_wall_seconds", "finished"),
+        ("finished", "signal", "stopped"),
+        ("finished", "operator", "stopped"),
+        ("failed", "trainer_failed", "failed"),
+        ("failed", "error", "failed"),
+    ],
+)
+def test_the_journal_says_how_a_run_ended(tmp_path: Path, event: str, reason: str, state: str) -> None:
+    """Its last event is the end of the newest start."""
+    end = {"event": event, "reason": reason, "generation": 2}
+    run_folder(tmp_path, "run", generation=2, progress=progress_of(), events=[{"event": "resumed"}, end])
+    row = only(tmp_path)
+    assert (row.state, row.reason, row.generation) == (state, reason, 2)
+    assert (row.env_steps_trained, row.max_steps, row.mean_return, row.best_return) == (500, 1000, 3.0, 7.5)
+
+
+def test_a_run_whose_learner_went_without_a_word_was_killed(tmp_path: Path) -> None:
+    """Nobody has the folder, and the newest start told of no end; how an earlier one ended does not count."""
+    events = [{"event": "finished", "reason": "signal", "generation": 1}, {"event": "resumed", "generation": 2}]
+    summary = {"generation": 1, "stop_reason": "signal"}
+    run_folder(tmp_path, "run", generation=2, progress=progress_of(), events=events, summary=summary)
+    assert (only(tmp_path).state, only(tmp_path).reason) == ("killed", "")
+
+
+def test_a_run_whose_start_failed_is_unstarted(tmp_path: Path) -> None:
+    """A start was counted, and nothing else is there: a callback could not be made, say."""
+    run_folder(tmp_path, "run")
+    assert (only(tmp_path).state, only(tmp_path).generation) == ("unstarted", 1)
+
+
+@pytest.mark.parametrize(("told", "state"), [("training", "running"), ("paused", "paused"), ("waiting", "waiting")])
+def test_a_run_whose_folder_is_locked_runs(tmp_path: Path, told: str, state: str) -> None:
+    """Looking does not take the lock away, nor keep it."""
+    folder = run_folder(tmp_path, "run", progress=progress_of(state=told))
+    lock = FolderLock(folder)
+    assert only(tmp_path).state == state
+    assert only(tmp_path).state == state
+    lock.release()
+    assert only(tmp_path).state == "unknown"
+    FolderLock(folder).release()
+
+
+def test_runs_without_a_journal_are_listed(tmp_path: Path) -> None:
+    """An older run has its summary alone."""
+    summary = {"generation": 1, "stop_reason": "max_steps", "env_steps_trained": 900, "mean_return_100": 4.0}
+    run_folder(tmp_path, "run", summary=summary)
+    row = only(tmp_path)
+    assert (row.state, row.env_steps_trained, row.best_return) == ("finished", 900, 4.0)
+
+
+def test_behaviors_are_taken_together(tmp_path: Path) -> None:
+    """Steps are those of all; the return is the first that there is."""
+    progress = progress_of(mean=None, best=None)
+    progress["behaviors"]["Runner"] = {"env_steps_trained": 250, "mean_return": 9.0, "best_return": 9.5}
+    run_folder(tmp_path, "run", progress=progress)
+    row = only(tmp_path)
+    assert (row.env_steps_trained, row.mean_return, row.best_return) == (750, 9.0, 9.5)
+
+
+def test_the_newest_comes_first(tmp_path: Path) -> None:
+    """What was written to last is what people look for."""
+    for seconds, name in ((500, "old"), (5, "new"), (50, "middle")):
+        folder = run_folder(tmp_path, name, progress=progress_of())
+        for path in folder.iterdir():
+            os.utime(path, (time.time() - seconds, time.time() - seconds))
+    rows = list_runs(tmp_path)
+    assert [row.run_id for row in rows] == ["new", "middle", "old"]
+    assert rows[2].age_seconds is not None
+    assert rows[2].age_seconds >= 500
+
+
+def test_what_is_no_run_is_left_out(tmp_path: Path) -> None:
+    """Files, empty folders, hidden folders and folders of something else."""
+    (tmp_path / "notes.txt").write_text("x")
+    for name in ("empty", ".hidden", "plots"):
+        (tmp_path / name).mkdir()
+    (tmp_path / ".hidden" / "generation").write_text("1")
+    (tmp_path / "plots" / "a.png").write_bytes(b"")
+    (tmp_path / "loop").symlink_to("loop")
+    assert list_runs(tmp_path) == []
+
+
+def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    """It names the folder and the flag."""
+    with pytest.raises(UserError, match="--results-dir") as caught:
+        list_runs(tmp_path / "nowhere")
+    assert caught.value.exit_code is ExitCode.USAGE
+
+
+HOSTILE: list[bytes] = [
+    b"",
+    b"{",
+    b"null",
+    b"[" * 50_000,
+    b"\xff\xfe",
+    b'{"generation": [1], "state": {}, "behaviors": []}',
+    b'{"generation": 1, "state": ["paused"], "behaviors": {"a": {"env_steps_trained": 1e999}}}',
+    b'{"generation": 1, "behaviors": {"a": {"env_steps_trained": "7", "best_return": NaN}}, "stop_reason": 3}',
+    b'{"event": ["failed"], "reason": {"a": 1}, "generation": 1, "stop_reason": "\\u001b[2J\\ud800"}',
+    b'{"env_steps_trained": ' + b"9" * 5000 + b"}",
+    b"9" * 5000,
+]
+
+
+@pytest.mark.parametrize("content", HOSTILE)
+def test_no_content_of_a_file_is_an_error(tmp_path: Path, content: bytes) -> None:
+    """Whatever each of the files holds, the run is listed, and so are the others."""
+    run_folder(tmp_path, "good", progress=progress_of())
+    folder = run_folder(tmp_path, "bad")
+    for name in ("generation", "summary.json", "progress.json", "events.jsonl", "run_state.pt", ".lock"):
+        (folder / name).write_bytes(content)
+    assert {row.run_id for row in list_runs(tmp_path)} == {"good", "bad"}
+
+
+def test_no_kind_of_file_is_an_error(tmp_path: Path) -> None:
+    """Pipes keep nobody waiting; folders and dead links in the place of files say nothing."""
+    makers: list[Any] = [os.mkfifo, os.mkdir, lambda path: path.symlink_to("nowhere")]
+    for number, make in enumerate(makers):
+        folder = tmp_path / f"odd-{number}"
+        folder.mkdir()
+        (folder / "configuration.yaml").write_text("")
+        for name in ("generation", "summary.json", "progress.json", "events.jsonl", "run_state.pt", ".lock"):
+            make(folder / name)
+    assert {row.state for row in list_runs(tmp_path)} <= {"unknown", "unstarted", "killed"}
+    assert len(list_runs(tmp_path)) == len(makers)
+
+
+def test_random_damage(tmp_path: Path) -> None:
+    """Good files with a few bytes changed."""
+    random_ = random.Random(1)
+    for number in range(100):
+        folder = run_folder(
+            tmp_path, f"run-{number}", progress=progress_of(), events=[{"event": "finished", "reason": "signal"}]
+        )
+        for path in folder.iterdir():
+            content = bytearray(path.read_bytes())
+            for _ in range(3):
+                content[random_.randrange(len(content))] = random_.randrange(256)
+            path.write_bytes(bytes(content))
+    assert len(list_runs(tmp_path)) == 100
 
 
 def command(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:

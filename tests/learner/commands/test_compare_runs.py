@@ -9,7 +9,7 @@ from learner.commands.compare_runs import RETURN_KEY, compare, read_curves
 from learner.common.exits import ExitCode, UserError
 from learner.observe.csvfile import CsvWriter
 from learner.observe.stats import StatsReporter
-from tests.learner.commands.runs.folders import curve_rows, run_folder
+from tests.learner.commands.run_folders import curve_rows, run_folder
 
 
 def stats(folder: Path, text: str | bytes, behavior: str = "Walker") -> None:

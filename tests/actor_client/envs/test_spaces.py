@@ -1,0 +1,288 @@
+"""Observation spaces become specs, and observations become arrays of the wire's types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from rollcast.enums import ImageLayout, ObservationKind
+from structlog.testing import capture_logs
+
+from actor_client.envs.errors import UnsupportedSpace
+from actor_client.envs.spaces import ObservationPlan, plan_actions
+from tests.actor_client.envs import toys
+
+
+@pytest.mark.parametrize(
+    ("space", "expected"),
+    [
+        (spaces.Box(-1, 1, (4,), np.float64), ("VECTOR", np.float32, (4,), "UNSPECIFIED", 0)),
+        (spaces.Box(-1, 1, (), np.float32), ("VECTOR", np.float32, (1,), "UNSPECIFIED", 0)),
+        (spaces.Box(0, 9, (3, 5), np.int64), ("VECTOR", np.float32, (15,), "UNSPECIFIED", 0)),
+        (spaces.Box(0, 255, (128,), np.uint8), ("VECTOR", np.float32, (128,), "UNSPECIFIED", 255)),
+        (spaces.Box(0, 255, (84, 84, 3), np.uint8), ("IMAGE", np.uint8, (84, 84, 3), "HWC", 255)),
+        (spaces.Box(0, 255, (4, 84, 84), np.uint8), ("IMAGE", np.uint8, (4, 84, 84), "CHW", 255)),
+        (spaces.Box(0, 255, (4, 84, 84, 1), np.uint8), ("VECTOR", np.float32, (4 * 84 * 84,), "UNSPECIFIED", 255)),
+        (spaces.Box(0, 255, (64, 48), np.uint8), ("IMAGE", np.uint8, (64, 48, 1), "HWC", 255)),
+        (spaces.Box(0, 255, (19, 48), np.uint8), ("VECTOR", np.float32, (19 * 48,), "UNSPECIFIED", 255)),
+        (spaces.Box(0, 1, (12, 40, 40), np.float64), ("IMAGE", np.float32, (12, 40, 40), "CHW", 0)),
+        (spaces.Box(0, 1, (9, 9, 46), np.float32), ("IMAGE", np.float32, (9, 9, 46), "CHW", 0)),
+        (spaces.Box(0, 1, (7, 7, 2), np.float32), ("IMAGE", np.float32, (7, 7, 2), "HWC", 0)),
+        (spaces.Box(0, 1, (3, 3, 3), np.float32), ("VECTOR", np.float32, (27,), "UNSPECIFIED", 0)),
+    ],
+)
+def test_box_is_an_image_or_numbers_by_its_shape(space: Any, expected: tuple[Any, ...]) -> None:
+    """Three axes are an image unless tiny, two are one if both are long, all else is flattened; bytes of images stay."""
+    kind, dtype, shape, layout, scale = expected
+    (spec,) = ObservationPlan(space).specs
+
+    assert spec.name == "obs"
+    assert spec.kind is ObservationKind[kind]
+    assert spec.dtype == np.dtype(dtype)
+    assert spec.shape == shape
+    assert spec.layout is ImageLayout[layout]
+    assert spec.scale == scale
+
+
+def test_nested_spaces_are_flattened_with_readable_names() -> None:
+    """Every leaf of Dicts and Tuples is an observation named by its path, in characters that the wire allows."""
+    plan = ObservationPlan(toys.nested().observation_space)
+
+    assert {spec.name: (spec.kind.name, spec.shape) for spec in plan.specs} == {
+        "camera": ("IMAGE", (24, 32, 3)),
+        "depth": ("IMAGE", (24, 20, 1)),
+        "inner.0": ("CATEGORICAL", (1,)),
+        "inner.1.a_b": ("CATEGORICAL", (3,)),
+        "inner.1.bits": ("VECTOR", (6,)),
+        "speed": ("VECTOR", (1,)),
+    }
+    assert [spec.categories for spec in plan.specs if spec.categories] == [(4,), (2, 3, 4)]
+
+
+def test_values_arrive_where_they_belong() -> None:
+    """Each leaf of several observations is found, converted and stacked; categories count from 0."""
+    space = toys.nested().observation_space
+    space.seed(1)
+    observations = [space.sample() for _ in range(3)]
+
+    arrays = dict(
+        zip([s.name for s in ObservationPlan(space).specs], ObservationPlan(space).encode(observations), strict=True)
+    )
+
+    for row, observation in enumerate(observations):
+        np.testing.assert_array_equal(observation["camera"], arrays["camera"][row])
+        np.testing.assert_array_equal(observation["depth"][..., None].astype(np.float32), arrays["depth"][row])
+        assert arrays["inner.0"][row].tolist() == [observation["inner"][0] + 2]
+        np.testing.assert_array_equal(observation["inner"][1]["a b"], arrays["inner.1.a_b"][row])
+        np.testing.assert_array_equal(observation["inner"][1]["bits"], arrays["inner.1.bits"][row])
+        assert arrays["speed"][row].tolist() == [np.float32(observation["speed"])]
+    assert {"camera": "uint8", "inner.0": "int32", "depth": "float32"}.items() <= {
+        name: str(array.dtype) for name, array in arrays.items()
+    }.items()
+
+
+def test_a_batched_observation_encodes_like_its_rows() -> None:
+    """What a vector environment returns at once becomes the same arrays as the single observations."""
+    vector = toys.several(3, kind="nested")
+    batched, _ = vector.reset(seed=5)
+    plan = ObservationPlan(vector.single_observation_space)
+    rows = [environment.shown[-1] for environment in vector.envs]
+
+    for expected, found in zip(plan.encode(rows), plan.encode_batch(batched), strict=True):
+        np.testing.assert_array_equal(expected, found)
+        assert expected.dtype == found.dtype
+
+
+def test_keys_that_look_alike_get_different_names() -> None:
+    """Two keys that the wire would write the same way are told apart by a number, and long ones are cut."""
+    part = spaces.Box(0, 1, (2,), np.float32)
+    plan = ObservationPlan(spaces.Dict({"a b": part, "a_b": part, "a.b": part, "x" * 80: part, "x" * 90: part}))
+
+    names = [spec.name for spec in plan.specs]
+    assert len(set(names)) == 5
+    assert {"a_b", "a_b_2", "a.b", "x" * 64, "x" * 62 + "_2"} == set(names)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Text(4),
+        spaces.Dict({"words": spaces.Sequence(spaces.Discrete(3))}),
+        spaces.Box(0, 1, (0,), np.float32),
+        spaces.Box(0, 1, (20, 0, 3), np.float32),
+    ],
+)
+def test_other_spaces_are_refused_by_name(space: Any) -> None:
+    """The error names the space and says what to do."""
+    with pytest.raises(UnsupportedSpace, match=r"observation (obs|words)") as caught:
+        ObservationPlan(space)
+    assert "\n" not in caught.value.message
+
+
+def test_wrong_shapes_are_an_error() -> None:
+    """An observation of another shape than its space is refused, not broadcast."""
+    plan = ObservationPlan(spaces.Box(0, 1, (4,), np.float32))
+
+    with pytest.raises(ValueError, match=r"shape \[1\]; its space has \[4\]"):
+        plan.encode([np.zeros(1), np.zeros(1)])
+
+
+def list_of(size: int, most: Any) -> spaces.Sequence:
+    """Returns a space of lists of vectors, at most so many."""
+    space = spaces.Sequence(spaces.Box(-1.0, 1.0, (size,), np.float32), stack=True)
+    if most is not None:
+        setattr(space, "max_length", most)  # noqa: B010 - gymnasium's class has no such attribute
+    return space
+
+
+def test_a_sequence_is_a_list_of_entities() -> None:
+    """It is declared with its longest length, and travels with zeros behind what is there."""
+    plan = ObservationPlan(list_of(3, 4))
+    (spec,) = plan.specs
+    assert (spec.kind, spec.shape, spec.dtype) == (ObservationKind.ENTITIES, (4, 3), np.dtype(np.float32))
+    (values,) = plan.encode([np.ones((2, 3), np.float32), np.zeros((0, 3), np.float32)])
+    assert values.shape == (2, 4, 3)
+    assert values.sum(axis=(1, 2)).tolist() == [6.0, 0.0]
+    assert values[0, :2].tolist() == np.ones((2, 3)).tolist()
+
+
+def test_entities_beside_a_vector() -> None:
+    """A Dict may hold lists and vectors; entities may come as a tuple of arrays, too."""
+    plan = ObservationPlan(spaces.Dict({"own": spaces.Box(-1.0, 1.0, (2,), np.float32), "others": list_of(3, 2)}))
+    others, own = plan.encode([{"own": np.zeros(2, np.float32), "others": (np.ones(3, np.float32),)}])
+    if plan.specs[0].name == "own":
+        others, own = own, others
+    assert others[0].tolist() == [[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]
+    assert own.shape == (1, 2)
+
+
+def test_lists_of_a_vector_environment() -> None:
+    """One observation whose lists stand side by side is taken apart."""
+    (values,) = ObservationPlan(list_of(1, 3)).encode_batch((np.ones((1, 1)), np.ones((3, 1))))
+    assert values.sum(axis=(1, 2)).tolist() == [1.0, 3.0]
+
+
+@pytest.mark.parametrize("most", [None, 0, "many"])
+def test_a_list_that_may_be_endless_is_refused(most: Any) -> None:
+    """The error says which attribute is missing."""
+    with pytest.raises(UnsupportedSpace, match=r"space\.max_length = 20"):
+        ObservationPlan(list_of(3, most))
+
+
+def test_lists_of_other_things_are_refused() -> None:
+    """Entities are numbers."""
+    with pytest.raises(UnsupportedSpace, match="lists of Boxes"):
+        ObservationPlan(spaces.Dict({"words": spaces.Sequence(spaces.Discrete(3))}))
+
+
+@pytest.mark.parametrize(
+    ("entities", "message"), [(np.ones((5, 3)), "5 entities; its space says 4"), (np.ones((2, 2)), "of 2 numbers")]
+)
+def test_what_does_not_fit_the_space_is_a_fault_of_the_environment(entities: Any, message: str) -> None:
+    """More entities than declared, or larger ones, are named."""
+    with pytest.raises(ValueError, match=message):
+        ObservationPlan(list_of(3, 4)).encode([entities])
+
+
+def board(shape: tuple[int, ...], layout: Any) -> spaces.Box:
+    """Returns a Box that says what its axes are."""
+    space = spaces.Box(0.0, 1.0, shape, np.float32)
+    setattr(space, "layout", layout)  # noqa: B010 - see list_of
+    return space
+
+
+@pytest.mark.parametrize(("shape", "layout"), [((46, 9, 9), "CHW"), ((3, 3, 3), "CHW"), ((3, 3, 17), "HWC")])
+def test_a_box_may_say_that_it_is_planes_of_a_board(shape: tuple[int, ...], layout: str) -> None:
+    """However small the board or many the planes, it stays one, with its axes as they are."""
+    (spec,) = ObservationPlan(board(shape, layout)).specs
+    assert (spec.kind, spec.shape, spec.layout) == (ObservationKind.IMAGE, shape, ImageLayout[layout])
+
+
+@pytest.mark.parametrize(
+    ("shape", "layout"), [((9, 9), "CHW"), ((3, 9, 9), "WHC"), ((3, 9, 9), "UNSPECIFIED"), ((3, 9, 9), 2)]
+)
+def test_a_layout_that_makes_no_sense_is_refused(shape: tuple[int, ...], layout: Any) -> None:
+    """Boards have three axes, planes first or last."""
+    with pytest.raises(UnsupportedSpace, match="CHW or HWC"):
+        ObservationPlan(board(shape, layout))
+
+
+@pytest.mark.parametrize(
+    ("space", "branches"),
+    [
+        (spaces.Discrete(4), (4,)),
+        (spaces.Discrete(4, start=-3), (4,)),
+        (spaces.MultiDiscrete([3, 2]), (3, 2)),
+        (spaces.MultiDiscrete(np.array([[3, 2], [4, 5]]), start=np.array([[1, 0], [-4, 2]])), (3, 2, 4, 5)),
+        (spaces.MultiBinary(3), (2, 2, 2)),
+        (spaces.MultiBinary((2, 2)), (2, 2, 2, 2)),
+    ],
+)
+def test_every_choice_is_in_the_space(space: Any, branches: tuple[int, ...]) -> None:
+    """Choices counted from 0 in each branch map onto actions of the space, the same singly and in a batch."""
+    plan = plan_actions(space)
+    assert plan.spec.discrete_branches == branches
+    assert plan.spec.continuous_size == 0
+    lowest = np.zeros((1, len(branches)), np.int32)
+    highest = np.array([branches], np.int32) - 1
+
+    choices = np.concatenate((lowest, highest))
+    singles = plan.singles(None, choices)
+    assert len(singles) == 2
+    for single, batched in zip(singles, plan.batch(None, choices), strict=True):
+        assert space.contains(single)
+        np.testing.assert_array_equal(single, batched)
+    assert not np.array_equal(singles[0], singles[1])
+
+
+def test_discrete_counts_from_its_start() -> None:
+    """Choice 0 of Discrete(4, start=-3) is the action -3."""
+    plan = plan_actions(spaces.Discrete(4, start=-3))
+
+    assert plan.singles(None, np.array([[0], [3]], np.int32)) == [-3, 0]
+
+
+def test_continuous_actions_have_shape_type_and_bounds_of_the_box() -> None:
+    """Flat axes become the box's shape and type, and are clipped where it has bounds."""
+    with capture_logs() as logs:
+        plan = plan_actions(toys.continuous().action_space)
+    assert plan.spec.continuous_size == 4
+    assert plan.spec.continuous_low == (-2.0, 0.0, -np.inf, -1.0)
+    assert plan.spec.continuous_high == (2.0, 10.0, np.inf, np.inf)
+
+    (action,) = plan.singles(np.array([[-2.5, 11.0, 77.0, -5.0]], np.float32), None)
+
+    assert action.tolist() == [[-2.0, 10.0], [77.0, -1.0]]
+    assert action.dtype == np.float64
+    assert [log["event"] for log in logs] == ["action_axes_without_bounds"]
+    assert logs[0]["axes"] == [2, 3]
+
+
+def test_integer_boxes_are_rounded() -> None:
+    """A box of integers gets the nearest integer within its bounds."""
+    space = spaces.Box(0, 255, (3,), np.uint8)
+    (action,) = plan_actions(space).singles(np.array([[-4.0, 17.6, 300.0]], np.float32), None)
+
+    assert action.tolist() == [0, 18, 255]
+    assert space.contains(action)
+
+
+def test_bounds_beyond_float32_are_no_bounds() -> None:
+    """A bound that float32 cannot hold counts as infinite and makes no arithmetic warning."""
+    with capture_logs() as logs:
+        plan = plan_actions(spaces.Box(-1e300, 1e300, (1,), np.float64))
+
+    assert plan.spec.continuous_low == (-np.inf,)
+    assert len(logs) == 1
+
+
+@pytest.mark.parametrize(
+    "space",
+    [spaces.Tuple((spaces.Discrete(2), spaces.Discrete(2))), spaces.Text(3), spaces.Box(0, 1, (0,), np.float32)],
+)
+def test_other_action_spaces_are_refused_by_name(space: Any) -> None:
+    """The error names the space and what is supported."""
+    with pytest.raises(UnsupportedSpace, match="supported are Discrete"):
+        plan_actions(space)

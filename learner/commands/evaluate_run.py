@@ -228,7 +228,7 @@ async def _evaluate(request: EvaluationRequest) -> tuple[list[EvaluationResult],
         generation=1,
         seed=request.seed,
         load=states.load,
-        duty=policy_pb2.BehaviorAssignment(role=policy_pb2.AssignmentRole.ValueType(AssignmentRole.IDLE)),
+        task=policy_pb2.BehaviorAssignment(role=policy_pb2.AssignmentRole.ValueType(AssignmentRole.IDLE)),
         is_deterministic=request.is_deterministic,
         behaviors_table=states.behaviors_table,
     )

@@ -97,7 +97,7 @@ async def _serve(loaded: LoadedRun, folder: RunFolder) -> int:
         generation=folder.next_generation(at_least=0 if state is None else state.generation),
         seed=choose_seed(options, {} if state is None else state.extra),
         load=partial(_load, store, {} if state is None else state.trainers, service.resume_checkpoint),
-        duty=policy_pb2.BehaviorAssignment(
+        task=policy_pb2.BehaviorAssignment(
             role=policy_pb2.AssignmentRole.ValueType(AssignmentRole.LEARN), purpose=Purpose.EVALUATE
         ),
         has_site=True,

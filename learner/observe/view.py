@@ -1,4 +1,4 @@
-"""One picture of the run, from which the panel, the log lines and the operator's status are made."""
+"""One view of the run, from which the panel, the log lines and the operator's status are made."""
 
 from __future__ import annotations
 

@@ -161,12 +161,12 @@ class BaseRun(ABC):
             send=self.commands.send,
         )
 
-    def make_server(self, control: RunControl, duty: policy_pb2.BehaviorAssignment | None = None) -> LearnerServer:
+    def make_server(self, control: RunControl, task: policy_pb2.BehaviorAssignment | None = None) -> LearnerServer:
         """Makes the gRPC service; not started yet.
 
         Args:
             control: what operators can do.
-            duty: what actors are asked for until they are ordered something; None lets them learn.
+            task: what actors are asked for until they are ordered something; None lets them learn.
         """
         run = RunInfo.from_options(
             self.options,
@@ -188,7 +188,7 @@ class BaseRun(ABC):
             control=control,
             metrics=self.metrics,
             commands=self.commands,
-            duty=duty,
+            task=task,
         )
 
     def make_site(self, server: LearnerServer, control: RunControl, folder: Path, *, falls_back: bool) -> StatusSite:

@@ -52,7 +52,7 @@ class ServeConfig:
         seed: environments' seeds follow from it.
         load: gives a trainer the state that acts; raises a UserError where there is none.
         is_deterministic: the mode of the distribution acts; None leaves it to the run file.
-        duty: what actors are asked for until they are ordered something.
+        task: what actors are asked for until they are ordered something.
         has_site: whether the status page is served.
         falls_back: whether it takes a free port if its own is in use.
         folder: where the site keeps the operator's token.
@@ -65,7 +65,7 @@ class ServeConfig:
     generation: int
     seed: int
     load: Callable[[Trainer], None]
-    duty: policy_pb2.BehaviorAssignment
+    task: policy_pb2.BehaviorAssignment
     is_deterministic: bool | None = None
     has_site: bool = False
     falls_back: bool = False
@@ -114,7 +114,7 @@ class PolicyServer(BaseRun):
             UserError: an address cannot be had.
         """
         config, control = self._config, self.make_control()
-        server = self.make_server(control, config.duty)
+        server = self.make_server(control, config.task)
         with self.stopping.listening(), OperatorSignals(control).listening():
             await server.start()
             site = None

@@ -22,15 +22,15 @@ class Assignments:
     waits: its environments are reset afterwards anyway, and an evaluation is of one setting of theirs.
 
     Args:
-        duty: what a behavior id is asked for unless it is ordered something; None lets it learn.
+        task: what a behavior id is asked for unless it is ordered something; None lets it learn.
 
     Attributes:
-        has_duty: whether all are asked for something other than to learn.
+        has_task: whether all are asked for something other than to learn.
     """
 
-    def __init__(self, duty: Part | None = None) -> None:
-        self.has_duty = duty is not None
-        self._usual = duty or Part(role=_LEARN)
+    def __init__(self, task: Part | None = None) -> None:
+        self.has_task = task is not None
+        self._usual = task or Part(role=_LEARN)
         self._current: policy_pb2.Assignment | None = None
         self._players: frozenset[str] | None = None
         self._last_id = 0
@@ -64,7 +64,7 @@ class Assignments:
         """Returns the message that brings a session what it is asked for now; None for nothing but to learn."""
         if session.session_id in self._own:
             return self._own[session.session_id]
-        if self.has_duty:
+        if self.has_task:
             return self._keep(session, self._part)
         if self._current is None:
             return None

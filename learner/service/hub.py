@@ -41,7 +41,7 @@ class Hub:
         wakeups: Iterable[Wakeup],
         clock: HoldClock,
         *,
-        duty: policy_pb2.BehaviorAssignment | None = None,
+        task: policy_pb2.BehaviorAssignment | None = None,
     ) -> None:
         self.is_draining = False
         self._behaviors = behaviors
@@ -51,7 +51,7 @@ class Hub:
         self._credit = CreditAllocator(behaviors)
         self._holds = HoldBoard()
         self._clock = clock
-        self._assignments = Assignments(duty)
+        self._assignments = Assignments(task)
         self._uploads: dict[str, UploadStream] = {}
         self._subscriptions: dict[str, Subscription] = {}
         self._room = asyncio.Event()
@@ -131,7 +131,7 @@ class Hub:
         subscription = self._subscriptions.get(session.session_id)
         if subscription is not None:
             self._broadcast.add_behavior(subscription, behavior.index)
-        if self._assignments.has_duty:
+        if self._assignments.has_task:
             self._tell(session, self._assignments.renewed(session))
         self.reported(session)
 

@@ -57,7 +57,7 @@ class LearnerServer:
         control: what operators can do.
         metrics: where all is counted.
         commands: what the run asks of actors; carried out from `start` on.
-        duty: what all actors are asked for unless they are ordered something; None lets them learn.
+        task: what all actors are asked for unless they are ordered something; None lets them learn.
 
     Attributes:
         port: where actors connect, once started.
@@ -78,7 +78,7 @@ class LearnerServer:
         control: ControlHooks,
         metrics: LearnerMetrics,
         commands: CommandChannel,
-        duty: policy_pb2.BehaviorAssignment | None = None,
+        task: policy_pb2.BehaviorAssignment | None = None,
     ) -> None:
         self.port = 0
         self.control_port = 0
@@ -91,7 +91,7 @@ class LearnerServer:
         self._commands = commands
         self._broadcast = Broadcast(store, on_replaced=metrics.policies.sends["replaced"].inc)
         wakeups = (behaviors.to_service, store.wakeup)
-        self._hub = Hub(behaviors, sessions, self._broadcast, wakeups, metrics.holds, duty=duty)
+        self._hub = Hub(behaviors, sessions, self._broadcast, wakeups, metrics.holds, task=task)
         if run.assignment is not None:
             self._hub.assign(run.assignment)
         newest_version = _newest_version(store, run.generation)

@@ -52,7 +52,7 @@ class RunRecord:
         generation: of this start of the learner.
         resumed: it goes on from a checkpoint.
         seed: of the run.
-        view: returns the picture of the moment.
+        view: returns the status at this moment.
         live: returns the sessions of the actors that are here.
         callbacks: the user's.
     """

@@ -1,4 +1,4 @@
-"""One picture of a running learner, put together from its parts: for the panel, the log lines, status and summary."""
+"""The status of a running learner, put together from its parts: for the panel, the log lines, status and summary."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ class RunStatus:
         )
 
     def behavior_view(self, behavior: Behavior) -> BehaviorView:
-        """Returns the picture of one behavior."""
+        """Returns the view of one behavior."""
         notes = self._note(behavior.name)
         news = notes.news
         return BehaviorView(

@@ -28,7 +28,7 @@ class WebHooks(Protocol):
     """The learner behind the port. Every method may block; they are called outside the event loop."""
 
     def status(self) -> StatusView:
-        """Returns the picture of this moment."""
+        """Returns the status at this moment."""
 
     def history(self, behavior: str, since: float) -> HistoryView | None:
         """Returns the curves of a behavior later than a time; None if there is no such behavior."""

@@ -102,7 +102,7 @@ class Learner:
         assignment: policy_pb2.Assignment | None = None,
         has_policy: bool = True,
         hooks: Hooks | None = None,
-        duty: policy_pb2.BehaviorAssignment | None = None,
+        task: policy_pb2.BehaviorAssignment | None = None,
     ) -> None:
         self.options = options
         self.expected_incidents = 0
@@ -131,7 +131,7 @@ class Learner:
             control=self.hooks,
             metrics=self.metrics,
             commands=self.commands,
-            duty=duty,
+            task=task,
         )
 
     def metric(self, name: str, **labels: str) -> float:

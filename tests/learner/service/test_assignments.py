@@ -103,8 +103,8 @@ async def test_an_actor_that_comes_back_goes_on_with_its_order() -> None:
 @async_test
 async def test_where_nothing_is_trained_all_are_told_so_as_they_declare() -> None:
     """Each behavior id has its entry, also one that is declared after the subscription; orders end there again."""
-    duty = policy_pb2.BehaviorAssignment(role=policy_pb2.AssignmentRole.ValueType(AssignmentRole.IDLE))
-    async with running(duty=duty) as learner, Actor(learner.server.port) as actor:
+    task = policy_pb2.BehaviorAssignment(role=policy_pb2.AssignmentRole.ValueType(AssignmentRole.IDLE))
+    async with running(task=task) as learner, Actor(learner.server.port) as actor:
         await actor.open()
         call = actor.subscribe()
         assert not (await next_assignment(call)).behaviors

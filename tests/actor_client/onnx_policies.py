@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
-from rollcast.enums import Distribution
-from rollcast.policies import PolicyDescription, describe_payload
+from rollcast.policies import describe_payload
 
 from learner.link.policies import StoredPolicy
+from tests.actor_client.scripted import policy_description
 
 
 def linear_policy(
@@ -27,14 +27,4 @@ def linear_policy(
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     payload = model.SerializeToString()
-    description = PolicyDescription(
-        behavior_index=0,
-        behavior=name,
-        generation=generation,
-        version=version,
-        architecture_hash=bytes(32),
-        inputs=("obs_0",),
-        outputs=("logits",),
-        discrete_distribution=Distribution.CATEGORICAL,
-    )
-    return StoredPolicy(describe_payload(description, payload), payload)
+    return StoredPolicy(describe_payload(policy_description(name, 0, generation, version), payload), payload)

@@ -243,12 +243,7 @@ class ScriptedLearner:
 
     def keep(self, behavior: str, version: int, payload: bytes) -> None:
         """Holds a version without broadcasting it."""
-        description = replace(
-            policy_description(behavior, 0, 0, 0),
-            behavior_index=self.indices[behavior],
-            generation=self.generation,
-            version=version,
-        )
+        description = policy_description(behavior, self.indices[behavior], self.generation, version)
         header = describe_payload(description, payload).to_message()
         messages = [policy_pb2.GetPolicyResponse(header=header)]
         self.kept[behavior, version] = messages + [policy_pb2.GetPolicyResponse(frame=f) for f in frames(payload)]

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from actor_client import serving
 from actor_client.connection.books import ActorSnapshot, BooksView
@@ -29,18 +28,9 @@ from actor_client.exits import ActorError, ExitCode
 from actor_client.metrics import ActorBuild, ActorMetrics
 from actor_client.serving import MAX_CONNECTIONS, MetricsServer
 from tests.architecture.tree import ROOT
+from tests.exposition import samples
 
 BUILD = ActorBuild("0.1.0", "abc", "CartPole-v1")
-Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
-
-
-def samples(text: bytes) -> Samples:
-    """Returns every sample of an exposition by name and labels."""
-    return {
-        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-        for family in text_string_to_metric_families(text.decode())
-        for sample in family.samples
-    }
 
 
 def of(snapshot: ActorSnapshot, name: str, **labels: str) -> float:

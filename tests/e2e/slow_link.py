@@ -7,10 +7,11 @@ import socket
 import threading
 import time
 from contextlib import suppress
-from typing import Self
+
+from tests.tcp_proxy import TcpProxy, close
 
 
-class SlowLink:
+class SlowLink(TcpProxy):
     """Listens in place of a learner.
 
     Args:
@@ -22,41 +23,15 @@ class SlowLink:
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
+        super().__init__(host, int(port))
         self.delay_seconds = 0.0
-        self._target = host, int(port)
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._sockets: list[socket.socket] = []
-        self._thread = threading.Thread(target=self._accept, daemon=True)
 
-    def __enter__(self) -> Self:
-        """Listens."""
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Closes everything."""
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._thread.join()
-        for each in self._sockets:
-            _close(each)
-
-    @property
-    def address(self) -> str:
-        """Where actors connect."""
-        return f"127.0.0.1:{self._listener.getsockname()[1]}"
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                server = socket.create_connection(self._target)
-                self._sockets += [client, server]
-                for source, target in ((client, server), (server, client)):
-                    way: queue.Queue[tuple[float, bytes]] = queue.Queue()
-                    threading.Thread(target=self._take, args=(source, way), daemon=True).start()
-                    threading.Thread(target=_give, args=(way, target), daemon=True).start()
+    def connect(self, client: socket.socket, server: socket.socket) -> None:
+        """Carries each direction through a queue."""
+        for source, target in ((client, server), (server, client)):
+            way: queue.Queue[tuple[float, bytes]] = queue.Queue()
+            threading.Thread(target=self._take, args=(source, way), daemon=True).start()
+            threading.Thread(target=_give, args=(way, target), daemon=True).start()
 
     def _take(self, source: socket.socket, way: queue.Queue[tuple[float, bytes]]) -> None:
         with suppress(OSError):
@@ -73,10 +48,4 @@ def _give(way: queue.Queue[tuple[float, bytes]], target: socket.socket) -> None:
             if not data:
                 break
             target.sendall(data)
-    _close(target)
-
-
-def _close(each: socket.socket) -> None:
-    with suppress(OSError):
-        each.shutdown(socket.SHUT_RDWR)
-    each.close()
+    close(target)

@@ -1,16 +1,19 @@
-"""Unity players train: every kind of behavior, through a gateway, with what the run file says."""
+"""Unity players train: every kind of behavior, from demonstrations too, with the trainers and networks of ML-Agents' scenes."""
 
 from __future__ import annotations
 
 import signal
 from pathlib import Path
+from typing import Any
 
 import onnxruntime
 import pytest
+from rollcast.demonstrations.framing import DemonstrationFile
 
 from tests.e2e.processes import Processes
-from tests.e2e.runs import cartpole
+from tests.e2e.runs import cartpole, small
 from tests.e2e.unity import Gateway, run_for_any_behavior
+from tests.players.scenery import SCENES
 
 pytestmark = pytest.mark.slow
 
@@ -89,3 +92,109 @@ def test_a_run_of_unity_players_ends_as_it_shall(processes: Processes, tmp_path:
     assert session.get_inputs()[0].name == "obs_0"
     summary = (learner.folder / "CartPole").glob("events.out.*")
     assert b"Scripted/Two" in b"".join(path.read_bytes() for path in summary)
+
+
+MEMORY = {"sequence_length": 8, "memory_size": 16}
+
+
+def ppo(trainer_type: str = "ppo", *, signals: dict[str, Any] | None = None, **network: Any) -> dict[str, Any]:
+    """A behavior of an on-policy trainer."""
+    changes = {} if signals is None else {"reward_signals": {"extrinsic": {}} | signals}
+    settings = small(trainer_type=trainer_type, **changes)
+    settings["hyperparameters"] = {"batch_size": 32, "buffer_size": 64}
+    settings["network_settings"] = {"hidden_units": 16, "num_layers": 2, **network}
+    return settings
+
+
+def sac(**network: Any) -> dict[str, Any]:
+    """A behavior that replays."""
+    settings = ppo("sac", **network)
+    settings["hyperparameters"] = {"batch_size": 32, "buffer_size": 1000, "steps_per_update": 10.0}
+    return settings
+
+
+BEHAVIORS = {
+    "3DBall": sac(normalize=True),
+    "3DBallHard": ppo(normalize=True, memory=MEMORY),
+    "Walker": sac(normalize=True),
+    "Crawler": ppo(normalize=True),
+    "Worm": ppo("appo", normalize=True),
+    "Basic": ppo("impala"),
+    "Hallway": ppo(memory=MEMORY),
+    "PushBlock": sac(memory=MEMORY),
+    "Pyramids": ppo(signals={"curiosity": {"strength": 0.02, "network_settings": {"hidden_units": 16}}}),
+    "BigWallJump": ppo(signals={"rnd": {"strength": 0.01, "network_settings": {"hidden_units": 16}}}),
+    "SmallWallJump": ppo("appo", memory=MEMORY),
+    "Sorter": ppo(),
+    "GridFoodCollector": sac(),
+    "VisualFoodCollector": ppo(memory=MEMORY, vis_encode_type="nature_cnn"),
+    "PushBlockCollab": ppo(),
+    "Goalie": ppo("impala", memory=MEMORY),
+    "Striker": ppo(),
+}
+
+
+def test_every_scene_trains(processes: Processes, tmp_path: Path) -> None:
+    """Two updates each, with log-probabilities that agree; nothing is lost; the models have memory where there is some."""
+    assert set(BEHAVIORS) == set(SCENES)
+    learner = processes.learner(run_for_any_behavior(tmp_path, default_settings=None, behaviors=BEHAVIORS))
+    gateway = Gateway(processes, learner.address, play=("--task", "scenes", "--agents", "2"))
+    for name in BEHAVIORS:
+        assert learner.wait_for_version(name, 2, gateway.child).log_prob_error_max < MAX_ERROR, name
+    gateway.child.signal(signal.SIGTERM)
+    assert gateway.child.wait() == 0, gateway.child.said()
+    assert not any(told["dropped"] for told in gateway.books())
+    learner.signal(signal.SIGTERM)
+    assert learner.wait() == 0, learner.said()
+    for name, settings in BEHAVIORS.items():
+        session: Any = onnxruntime.InferenceSession(learner.folder / f"{name}.onnx")  # type: ignore[attr-defined]
+        given = {value.name: value.shape for value in session.get_inputs()}
+        memory = settings["network_settings"].get("memory")
+        expected = None if memory is None else ["batch", 1, memory["memory_size"]]
+        assert given.get("recurrent_in") == expected, name
+
+
+PLAY = ("--task", "everything", "--agents", "6")
+
+
+def imitating(demonstrations: Path) -> dict[str, Any]:
+    """A behavior that learns from demonstrations in every way there is, as ML-Agents' run files ask for it."""
+    path = str(demonstrations)
+    gail = {"demo_path": path, "use_actions": True, "use_vail": True, "network_settings": {"hidden_units": 16}}
+    settings = small(
+        reward_signals={"extrinsic": {}, "gail": gail},
+        behavioral_cloning={"demo_path": path, "steps": 50_000, "strength": 0.5, "num_epoch": 1},
+    )
+    settings["hyperparameters"] = {"batch_size": 64, "buffer_size": 256}
+    return settings
+
+
+@pytest.mark.timeout(300)  # two learners and sixteen trainers, on a machine that may be busy
+def test_every_kind_of_behavior_is_recorded_and_imitated(processes: Processes, tmp_path: Path) -> None:
+    """Eight behaviors leave a file each; runs that imitate them make updates, and report what ML-Agents reports."""
+    teacher = processes.learner(run_for_any_behavior(tmp_path / "teacher"), run="teacher")
+    recorder = Gateway(processes, teacher.address, "--record", str(tmp_path / "seen.demo"), play=PLAY, name="recorder")
+    for name in EVERYTHING:
+        teacher.wait_for_version(name, 1, recorder.child)
+    recorder.child.signal(signal.SIGTERM)
+    assert recorder.child.wait() == 0, recorder.child.said()
+    teacher.end()
+    files = {}
+    for path in tmp_path.glob("seen*.demo"):
+        with DemonstrationFile(path) as file:
+            files[file.brain.brain_name.partition("?")[0]] = path
+            assert file.meta.number_episodes > 0
+    assert set(files) == set(EVERYTHING)
+    behaviors = {name: imitating(path) for name, path in files.items()}
+    run_file = run_for_any_behavior(tmp_path / "pupil", default_settings=None, behaviors=behaviors)
+    pupil = processes.learner(run_file, run="pupil")
+    gateway = Gateway(processes, pupil.address, play=PLAY, name="gateway")
+    for name in EVERYTHING:
+        assert pupil.wait_for_version(name, 1, gateway.child).log_prob_error_max < MAX_ERROR, name
+    gateway.child.signal(signal.SIGTERM)
+    assert gateway.child.wait() == 0, gateway.child.said()
+    assert not any(told["dropped"] for told in gateway.books())
+    pupil.signal(signal.SIGTERM)
+    assert pupil.wait() == 0, pupil.said()
+    told = {event["behavior"] for event in pupil.events("demonstrations")}
+    assert told == set(EVERYTHING)

@@ -90,6 +90,19 @@ def opened(results: Path, *, resume: bool = False) -> Iterator[RunFolder]:
         yield folder
 
 
+@contextmanager
+def begun(
+    results: Path, updates: int = 0, *, lessons: Lessons | None = None
+) -> Iterator[tuple[RunFolder, Start, PPOTrainer]]:
+    """Starts a run in a locked folder, lets an actor join, and trains so many updates, for the time of the block."""
+    with opened(results) as folder:
+        start = Start(folder, 1, lessons=lessons)
+        trainer = start.join()
+        if updates:
+            start.train(trainer, updates)
+        yield folder, start, trainer
+
+
 def saved(results: Path) -> SavedRunState:
     """Reads the newest run state."""
     with opened(results, resume=True) as folder:
@@ -100,9 +113,6 @@ def saved(results: Path) -> SavedRunState:
 
 def saved_after_one_update(results: Path) -> SavedRunState:
     """Starts a run, trains one update, and reads the run state that it saved."""
-    with opened(results) as folder:
-        first = Start(folder, 1)
-        trainer = first.join()
-        first.train(trainer, 1)
+    with begun(results, 1) as (_, first, trainer):
         first.keeper.save_run_state({NAME: trainer})
     return saved(results)

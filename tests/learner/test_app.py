@@ -23,7 +23,7 @@ from learner.settings.load import LoadedRun, load_run_options
 from learner.trainers.loop import TrainerLoop
 from tests.learner.ingest.parts import NAME
 from tests.learner.process import process_as_before
-from tests.learner.starts import SETTINGS, Start, opened
+from tests.learner.starts import SETTINGS, begun
 
 SECONDS = 60.0
 
@@ -141,9 +141,7 @@ def test_a_device_that_is_not_there(tmp_path: Path, device: str) -> None:
 
 def keep_a_run(results: Path) -> Path:
     """Leaves the state of a run with one behavior and one actor, and returns its file."""
-    with opened(results) as folder:
-        first = Start(folder, 1)
-        trainer = first.join()
+    with begun(results) as (folder, first, trainer):
         first.parts.ledger.enqueue(NAME, 7)
         first.keeper.save_run_state({NAME: trainer})
         return folder.run_state
@@ -180,9 +178,7 @@ def test_another_network_does_not_fit(tmp_path: Path, capfd: pytest.CaptureFixtu
 
 def test_a_target_that_was_reached_before(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A run resumed at its target ends at once, and says what to change."""
-    with opened(tmp_path) as folder:
-        start = Start(folder, 1)
-        trainer = start.join()
+    with begun(tmp_path) as (_, start, trainer):
         trainer.tally.returns.extend([500.0] * 100)
         start.keeper.save_run_state({NAME: trainer})
     loaded = load(tmp_path, resume="true", target_return="400", max_wall_seconds=str(SECONDS))

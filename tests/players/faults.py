@@ -95,7 +95,27 @@ FAULTS: Mapping[str, Callable[[Output], None]] = MappingProxyType(
 )
 
 
-class Faulty:
+class _Changed:
+    """A task that is changed on its way to the trainer."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+
+    @property
+    def decisions(self) -> int:
+        """Decisions of the task."""
+        return self._task.decisions
+
+    def reset(self, seed: int | None = None) -> None:
+        """Resets the task."""
+        self._task.reset(seed)
+
+    def act(self, reply: unity_message_pb2.UnityRLInputProto) -> None:
+        """The task acts."""
+        self._task.act(reply)
+
+
+class Faulty(_Changed):
     """A task with faults.
 
     Args:
@@ -105,18 +125,9 @@ class Faulty:
     """
 
     def __init__(self, task: Task, faults: Iterable[str], at: int) -> None:
-        self._task = task
+        super().__init__(task)
         self._faults = [FAULTS[fault] for fault in faults]
         self._at = at
-
-    @property
-    def decisions(self) -> int:
-        """Decisions of the task."""
-        return self._task.decisions
-
-    def reset(self, seed: int | None = None) -> None:
-        """Resets the task."""
-        self._task.reset(seed)
 
     def write(self, output: Output) -> None:
         """Writes the task, and spoils it when it is time."""
@@ -124,12 +135,8 @@ class Faulty:
         if self._faults and self.decisions >= self._at:
             self._faults.pop(0)(output)
 
-    def act(self, reply: unity_message_pb2.UnityRLInputProto) -> None:
-        """The task acts."""
-        self._task.act(reply)
 
-
-class Late:
+class Late(_Changed):
     """A task whose behavior appears only after some messages.
 
     Args:
@@ -138,17 +145,8 @@ class Late:
     """
 
     def __init__(self, task: Task, messages: int) -> None:
-        self._task = task
+        super().__init__(task)
         self._waiting = messages
-
-    @property
-    def decisions(self) -> int:
-        """Decisions of the task."""
-        return self._task.decisions
-
-    def reset(self, seed: int | None = None) -> None:
-        """Resets the task."""
-        self._task.reset(seed)
 
     def write(self, output: Output) -> None:
         """Writes the task once it is time."""
@@ -161,4 +159,4 @@ class Late:
     def act(self, reply: unity_message_pb2.UnityRLInputProto) -> None:
         """The task acts once it is time."""
         if self._waiting < 0:
-            self._task.act(reply)
+            super().act(reply)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,17 +27,16 @@ CARTPOLE = BehaviorSpec(
     "CartPole", (ObservationSpec("state", np.dtype(np.float32), (4,)),), ActionSpec(discrete_branches=(2,))
 )
 
+CAMERA = ObservationSpec(
+    "camera", np.dtype(np.uint8), (4, 5, 3), ObservationKind.IMAGE, layout=ImageLayout.HWC, scale=255.0
+)
+
 EVERYTHING = BehaviorSpec(
     "Crawler",
     (
         ObservationSpec("state", np.dtype(np.float32), (3,)),
-        ObservationSpec(
-            "camera",
-            np.dtype(np.uint8),
-            (4, 5, 3),
-            ObservationKind.IMAGE,
-            layout=ImageLayout.HWC,
-            scale=255.0,
+        replace(
+            CAMERA,
             dimension_properties=(
                 DimensionProperty.TRANSLATIONAL_EQUIVARIANCE,
                 DimensionProperty.TRANSLATIONAL_EQUIVARIANCE,

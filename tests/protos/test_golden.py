@@ -24,15 +24,13 @@ from rollcast.specs import (
     ActionSpec,
     ActionTransform,
     BehaviorSpec,
-    ImageLayout,
-    ObservationKind,
     ObservationSpec,
     Squash,
 )
 from rollcast.trajectories import Chunk, ColumnRole, SegmentEnd, StatAggregation, decode_chunk, encode_chunk
 from rollcast.v1 import policy_pb2, session_pb2, spec_pb2, trajectory_pb2
 
-from tests.protos.builders import CARTPOLE
+from tests.protos.builders import CAMERA, CARTPOLE
 
 GOLDEN = Path(__file__).with_name("golden")
 NAMES = sorted(path.stem for path in GOLDEN.glob("*.binpb"))
@@ -117,14 +115,7 @@ def test_behavior_spec() -> None:
         "Crawler",
         (
             ObservationSpec("state", np.dtype(np.float32), (3,)),
-            ObservationSpec(
-                "camera",
-                np.dtype(np.uint8),
-                (4, 5, 3),
-                ObservationKind.IMAGE,
-                layout=ImageLayout.HWC,
-                scale=255.0,
-            ),
+            CAMERA,
         ),
         ActionSpec(2, (2, 3), (-1.0, 0.0), (1.0, 0.5), ("left", "right", "jump", "look")),
         grouped=True,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket
 import threading
 from contextlib import suppress
-from typing import Self
+
+from tests.tcp_proxy import TcpProxy, close
 
 
 class Pair:
@@ -37,12 +38,10 @@ class Pair:
     def close(self) -> None:
         """Ends both halves."""
         for half in self._sockets:
-            with suppress(OSError):
-                half.shutdown(socket.SHUT_RDWR)
-            half.close()
+            close(half)
 
 
-class Proxy:
+class Proxy(TcpProxy):
     """Listens in place of a server.
 
     Attributes:
@@ -50,35 +49,14 @@ class Proxy:
     """
 
     def __init__(self, port: int) -> None:
-        self._target = ("127.0.0.1", port)
+        super().__init__("127.0.0.1", port)
         self.pairs: list[Pair] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._thread = threading.Thread(target=self._accept, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._thread.join()
-        for pair in self.pairs:
-            pair.close()
-
-    @property
-    def address(self) -> str:
-        """Where clients connect."""
-        return f"127.0.0.1:{self._listener.getsockname()[1]}"
 
     def pair_of(self, peer: str) -> Pair:
         """Returns the connection that the server knows under this name."""
         (found,) = [pair for pair in self.pairs if pair.peer == peer]
         return found
 
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                self.pairs.append(Pair(client, socket.create_connection(self._target)))
+    def connect(self, client: socket.socket, server: socket.socket) -> None:
+        """Carries both directions in a pair."""
+        self.pairs.append(Pair(client, server))

@@ -9,16 +9,13 @@ import pytest
 from learner.commands.finished_run import SavedPolicies
 from learner.common.exits import ExitCode, UserError
 from tests.learner.ingest.parts import NAME
-from tests.learner.starts import Start, opened
+from tests.learner.starts import begun
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A run with a run state and a checkpoint, and nobody in it any more."""
-    with opened(tmp_path) as run:
-        start = Start(run, 1)
-        trainer = start.join()
-        start.train(trainer, 1)
+    with begun(tmp_path, 1) as (run, start, trainer):
         start.keeper.save_behavior(trainer)
         start.keeper.save_all({NAME: trainer})
     return run.path

@@ -53,24 +53,8 @@ def read_until(descriptor: int, found: bytes, text: bytes = b"") -> bytes:
     return text
 
 
-def test_a_pipe_gets_one_block_after_another() -> None:
-    """Without a terminal there are no control characters; Ctrl-C ends it in good order."""
-    reading, writing = os.pipe()
-    with watching(writing) as process:
-        os.close(writing)
-        text = read_until(reading, b"look 2")
-        process.send_signal(signal.SIGINT)
-        assert process.wait(SECONDS) == 0
-        text = read_until(reading, b"after", text)
-    os.close(reading)
-    assert b"\x1b" not in text
-    assert text.startswith(b"look 0 " + b"x" * 100 + b"\nsecond\nline 0\nline 1\n\nlook 1 ")
-    assert b"Traceback" not in text
-
-
-def test_a_terminal_is_drawn_over() -> None:
-    """Each picture begins at the top, is as wide and high as the terminal at most, and clears what was longer before."""
-    ours, theirs = pty.openpty()
+def watched(ours: int, theirs: int) -> bytes:
+    """Watches until Ctrl-C, which comes after a while and ends it in good order; returns everything that was written."""
     with watching(theirs) as process:
         os.close(theirs)
         text = read_until(ours, b"look 2")
@@ -78,12 +62,25 @@ def test_a_terminal_is_drawn_over() -> None:
         assert process.wait(SECONDS) == 0
         text = read_until(ours, b"after", text)
     os.close(ours)
+    assert b"Traceback" not in text
+    return text
+
+
+def test_a_pipe_gets_one_block_after_another() -> None:
+    """Without a terminal there are no control characters; Ctrl-C ends it in good order."""
+    text = watched(*os.pipe())
+    assert b"\x1b" not in text
+    assert text.startswith(b"look 0 " + b"x" * 100 + b"\nsecond\nline 0\nline 1\n\nlook 1 ")
+
+
+def test_a_terminal_is_drawn_over() -> None:
+    """Each picture begins at the top, is as wide and high as the terminal at most, and clears what was longer before."""
+    text = watched(*pty.openpty())
     first, second = text.split(b"\x1b[H")[1:3]
     assert text.startswith(b"\x1b[2J\x1b[H")
     assert first.split(b"\x1b[K\r\n")[:3] == [b"look 0 " + b"x" * 73, b"x" * 27, b"second"]
     assert first.endswith(b"line 1\x1b[K\r\n\x1b[J")
     assert second.count(b"\r\n") == 23
-    assert b"Traceback" not in text
 
 
 def test_a_reader_that_has_gone_is_no_error() -> None:
@@ -93,7 +90,7 @@ def test_a_reader_that_has_gone_is_no_error() -> None:
         os.close(writing)
         read_until(reading, b"look 0")
         os.close(reading)
-        assert process.wait(SECONDS) != 0  # the command turns the broken pipe into success, see test_outputs.py
+        assert process.wait(SECONDS) != 0  # the command turns the broken pipe into success, see test_run_life.py
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "1e9", "soon"])

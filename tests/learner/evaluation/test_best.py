@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from learner.checkpoints.choice import load_chosen
 from learner.checkpoints.status import TrainingStatus
@@ -13,9 +12,10 @@ from learner.checkpoints.store import CheckpointStore
 from learner.curriculum.lessons import Lessons
 from learner.evaluation.best import BestKeeper, Candidate
 from learner.trainers.ppo.trainer import PPOTrainer
+from tests.exposition import samples
 from tests.learner.curriculum.curricula import curriculum, parameters
 from tests.learner.ingest.parts import NAME
-from tests.learner.starts import Start, opened
+from tests.learner.starts import Start, begun, opened
 
 
 class Watched:
@@ -41,11 +41,12 @@ class Watched:
 
 def best_return(start: Start) -> float:
     """What the metrics show."""
-    for family in text_string_to_metric_families(start.metrics.exposition().decode()):
-        for found in family.samples:
-            if found.name == "rollcast_learner_best_return":
-                return found.value
-    raise AssertionError("it is not shown")
+    (found,) = (
+        value
+        for (name, _), value in samples(start.metrics.exposition()).items()
+        if name == "rollcast_learner_best_return"
+    )
+    return found
 
 
 def returns(trainer: PPOTrainer, value: float, count: int = 100) -> None:
@@ -63,9 +64,7 @@ def best_of(folder: Path) -> tuple[int, float | None, str]:
 
 def test_the_best_evaluation_stays_and_retention_leaves_it_alone(tmp_path: Path) -> None:
     """A worse one changes nothing; later checkpoints push each other out and not the best; it is a whole checkpoint."""
-    with opened(tmp_path) as folder:
-        start = Start(folder, 1)
-        trainer = start.join()
+    with begun(tmp_path) as (folder, start, trainer):
         watched = Watched(start, evaluates=True)
         start.train(trainer, 1)
         first = Candidate.of(trainer)
@@ -86,9 +85,7 @@ def test_the_best_evaluation_stays_and_retention_leaves_it_alone(tmp_path: Path)
 
 def test_what_is_kept_is_the_policy_that_was_measured(tmp_path: Path) -> None:
     """Training goes on while an evaluation is played; the checkpoint is of the moment at which it began."""
-    with opened(tmp_path) as folder:
-        start = Start(folder, 1)
-        trainer = start.join()
+    with begun(tmp_path) as (folder, start, trainer):
         watched = Watched(start, evaluates=True)
         candidate = Candidate.of(trainer)
         start.train(trainer, 3)
@@ -98,9 +95,7 @@ def test_what_is_kept_is_the_policy_that_was_measured(tmp_path: Path) -> None:
 
 def test_without_evaluations_a_full_buffer_of_training_returns_decides(tmp_path: Path) -> None:
     """Not a buffer that is not full yet, and not more often than every few seconds, but at the end of the run always."""
-    with opened(tmp_path) as folder:
-        start = Start(folder, 1)
-        trainer = start.join()
+    with begun(tmp_path) as (folder, start, trainer):
         watched = Watched(start, evaluates=False)
         trainers = {NAME: trainer}
 
@@ -124,9 +119,7 @@ def test_without_evaluations_a_full_buffer_of_training_returns_decides(tmp_path:
 @pytest.mark.parametrize("other", ["a lesson", "a measure"])
 def test_returns_of_another_lesson_or_measure_compare_with_nothing(tmp_path: Path, other: str) -> None:
     """The first measurement of a later lesson, or of another kind, takes the place of a better one before."""
-    with opened(tmp_path) as folder:
-        start = Start(folder, 1)
-        trainer = start.join()
+    with begun(tmp_path) as (folder, start, trainer):
         lessons = Lessons(parameters(mass=curriculum(1, 2, behavior=NAME, threshold=50)), seed=0)
         watched = Watched(start, evaluates=True, lessons=lessons)
         assert watched.keeper.note_evaluation(Candidate.of(trainer), 90.0)
@@ -141,9 +134,7 @@ def test_returns_of_another_lesson_or_measure_compare_with_nothing(tmp_path: Pat
 
 def test_a_restart_remembers_it(tmp_path: Path) -> None:
     """A worse policy of the next start does not replace it, and the metrics show it from the beginning."""
-    with opened(tmp_path) as folder:
-        start = Start(folder, 1)
-        trainer = start.join()
+    with begun(tmp_path) as (folder, start, trainer):
         Watched(start, evaluates=True).keeper.note_evaluation(Candidate.of(trainer), 10.0)
         start.keeper.save_run_state({NAME: trainer})
     with opened(tmp_path, resume=True) as folder:
@@ -160,9 +151,7 @@ def test_a_restart_remembers_it(tmp_path: Path) -> None:
 
 def test_what_cannot_be_written_costs_the_checkpoint_and_not_the_run(tmp_path: Path) -> None:
     """It is told, nothing is listed, and the next one may go well."""
-    with opened(tmp_path) as folder:
-        start = Start(folder, 1)
-        trainer = start.join()
+    with begun(tmp_path) as (folder, start, trainer):
         watched = Watched(start, evaluates=True)
         blocked = folder.behavior(NAME) / "best.pt"
         blocked.mkdir()

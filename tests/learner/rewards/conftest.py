@@ -1,17 +1,5 @@
 """For all tests of reward signals."""
 
-from __future__ import annotations
+from tests.torch_threads import one_thread
 
-from collections.abc import Iterator
-
-import pytest
-import torch
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Small networks gain nothing from threads, and on a busy machine waiting threads cost a lot."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+__all__ = ["one_thread"]

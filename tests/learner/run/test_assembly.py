@@ -19,7 +19,7 @@ from learner.run.turns import trainer_stats
 from learner.settings.load import load_run_options
 from learner.trainers.base import Trainer
 from tests.learner.ingest.parts import NAME, make_spec
-from tests.learner.starts import SETTINGS, Start, opened
+from tests.learner.starts import SETTINGS, begun, opened
 
 
 @contextmanager
@@ -91,10 +91,7 @@ def test_an_initial_state_that_is_missing_ends_the_start(tmp_path: Path) -> None
 
 def test_statistics_that_cannot_be_written_end_nothing(tmp_path: Path) -> None:
     """Where a file is in the place of the behavior's folder, a resumed trainer is built all the same, with one line."""
-    with opened(tmp_path) as folder:
-        first = Start(folder, 1)
-        trainer = first.join()
-        first.train(trainer, 1)
+    with begun(tmp_path, 1) as (folder, first, trainer):
         first.keeper.save_run_state({NAME: trainer})
         (folder.path / NAME).write_text("in the way")
     with structlog.testing.capture_logs() as logs, assembled(tmp_path, resume=True) as run:
@@ -104,9 +101,7 @@ def test_statistics_that_cannot_be_written_end_nothing(tmp_path: Path) -> None:
 
 def test_news_are_those_of_the_trainer(tmp_path: Path) -> None:
     """What the status shows is read from the trainer, between its turns."""
-    with opened(tmp_path) as folder:
-        start = Start(folder, 1)
-        trainer = start.join()
+    with begun(tmp_path) as (_, start, trainer):
         assert trainer_stats(trainer).mean_return is None
         start.train(trainer, 1)
         news = trainer_stats(trainer)

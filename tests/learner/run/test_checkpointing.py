@@ -25,17 +25,14 @@ from learner.observe.view import RunState as ViewState
 from learner.trainers.base import Trainer
 from tests.learner.curriculum.curricula import curriculum, parameters
 from tests.learner.ingest.parts import NAME
-from tests.learner.starts import Start, opened, saved, saved_after_one_update
+from tests.learner.starts import Start, begun, opened, saved, saved_after_one_update
 from tests.learner.trainers.sac.started import feed, make
 from tests.learner.trainers.synthetic import SyntheticActor
 
 
 def test_a_restart_goes_on(tmp_path: Path) -> None:
     """Weights, counters, books and sessions come back as those of one moment; what was queued is lost by name."""
-    with opened(tmp_path) as folder:
-        first = Start(folder, 1)
-        trainer = first.join()
-        first.train(trainer, 2)
+    with begun(tmp_path, 2) as (folder, first, trainer):
         first.parts.ledger.enqueue(NAME, 7)
         first.keeper.save_run_state({NAME: trainer})
         before = first.parts.ledger.books(NAME)
@@ -73,9 +70,7 @@ def test_a_behavior_whose_actors_stay_away_is_not_forgotten(tmp_path: Path) -> N
 
 def test_it_is_saved_when_due(tmp_path: Path) -> None:
     """Nothing is written before the first update, and nothing twice; an update after the interval is written."""
-    with opened(tmp_path) as folder:
-        start = Start(folder, 1)
-        trainer = start.join()
+    with begun(tmp_path) as (folder, start, trainer):
         start.keeper.save_if_due({NAME: trainer})
         assert not folder.run_state.exists()
         start.train(trainer, 1)
@@ -90,10 +85,7 @@ def test_it_is_saved_when_due(tmp_path: Path) -> None:
 
 def test_the_end_leaves_everything(tmp_path: Path) -> None:
     """Run state, checkpoint and model of the last version, and the list of them."""
-    with opened(tmp_path) as folder:
-        start = Start(folder, 1)
-        trainer = start.join()
-        start.train(trainer, 1)
+    with begun(tmp_path, 1) as (folder, start, trainer):
         kept = start.keeper.finish({NAME: trainer})
         assert kept.models == {NAME: folder.final_model(NAME)}
         assert kept.is_complete
@@ -114,10 +106,7 @@ FAILING: dict[str, Callable[[Start, Trainer], object]] = {
 @pytest.mark.parametrize("method", FAILING)
 def test_a_folder_that_cannot_be_written_costs_the_checkpoint(tmp_path: Path, method: str) -> None:
     """The run goes on and shows the reason; an operator's own request to save is told instead."""
-    with opened(tmp_path) as folder:
-        start = Start(folder, 1)
-        trainer = start.join()
-        start.train(trainer, 1)
+    with begun(tmp_path, 1) as (folder, start, trainer):
         aside = folder.path.rename(tmp_path / "aside")
         folder.path.write_text("a file where the folder was")
         FAILING[method](start, trainer)
@@ -131,10 +120,7 @@ def test_a_folder_that_cannot_be_written_costs_the_checkpoint(tmp_path: Path, me
 
 def test_what_the_end_could_not_write_is_told(tmp_path: Path) -> None:
     """Wherever the disk refuses, a run state or a model, the end says that it is not complete, and writes the rest."""
-    with opened(tmp_path) as folder:
-        start = Start(folder, 1)
-        trainer = start.join()
-        start.train(trainer, 1)
+    with begun(tmp_path, 1) as (folder, start, trainer):
         start.keeper.save_run_state({NAME: trainer})
         block(folder.previous_run_state)
         kept = start.keeper.finish({NAME: trainer})
@@ -152,10 +138,7 @@ def test_what_the_end_could_not_write_is_told(tmp_path: Path) -> None:
 
 def test_a_model_that_could_not_be_exported_is_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run without its model is not complete, whatever kept it from being written."""
-    with opened(tmp_path) as folder:
-        start = Start(folder, 1)
-        trainer = start.join()
-        start.train(trainer, 1)
+    with begun(tmp_path, 1) as (_, start, trainer):
 
         def fail(_path: Path) -> None:
             raise OSError(28, "No space left on device")
@@ -167,9 +150,7 @@ def test_a_model_that_could_not_be_exported_is_missed(tmp_path: Path, monkeypatc
 
 def test_the_curves_of_the_page_go_on_after_a_restart(tmp_path: Path) -> None:
     """They are part of the run state, as the weights are."""
-    with opened(tmp_path) as folder:
-        first = Start(folder, 1)
-        trainer = first.join()
+    with begun(tmp_path) as (folder, first, trainer):
         start_seconds = 3.0
         first.run_status.history.add(NAME, start_seconds, {"mean_return": 20.0})
         first.keeper.save_run_state({NAME: trainer})
@@ -186,10 +167,7 @@ def test_the_curves_of_the_page_go_on_after_a_restart(tmp_path: Path) -> None:
 
 def test_a_disk_that_stays_full_does_not_fill_the_log(tmp_path: Path) -> None:
     """Saving is tried again and again, and told once a minute; the last try is always told."""
-    with opened(tmp_path) as folder:
-        start = Start(folder, 1)
-        trainer = start.join()
-        start.train(trainer, 1)
+    with begun(tmp_path, 1) as (folder, start, trainer):
         start.keeper.save_run_state({NAME: trainer})
         start.train(trainer, 1)
         block(folder.previous_run_state)
@@ -212,9 +190,7 @@ def block(path: Path) -> None:
 
 def test_a_trainer_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     """A run file with another network than the saved one's is an error that says so."""
-    with opened(tmp_path) as folder:
-        first = Start(folder, 1)
-        trainer = first.join()
+    with begun(tmp_path) as (folder, first, trainer):
         first.keeper.save_run_state({NAME: trainer})
     state = saved(tmp_path)
     model = state.trainers[NAME]["model"]
@@ -382,9 +358,7 @@ CASES = (
 @pytest.mark.parametrize("case", CASES)
 def test_a_state_that_makes_no_sense_is_refused(tmp_path: Path, case: str) -> None:
     """Whatever is in it, the user hears of the file and of what to do, and never gets a traceback."""
-    with opened(tmp_path) as folder:
-        first = Start(folder, 1)
-        trainer = first.join()
+    with begun(tmp_path) as (folder, first, trainer):
         first.parts.ledger.enqueue(NAME, 7)
         first.keeper.save_run_state({NAME: trainer})
     state = broken_states(saved(tmp_path))[case]
@@ -416,10 +390,7 @@ def refused(start: Start, state: SavedRunState) -> str:
 
 def test_numbers_that_cannot_be_are_refused(tmp_path: Path) -> None:
     """Negative, not a number, or larger than any message holds: whatever it counts, the start ends with one line."""
-    with opened(tmp_path) as folder:
-        first = Start(folder, 1, lessons=three_lessons())
-        trainer = first.join()
-        first.train(trainer, 1)
+    with begun(tmp_path, 1, lessons=three_lessons()) as (folder, first, trainer):
         first.parts.declared(first.parts.open("lost").session)
         first.parts.now += 1e6
         assert first.parts.sessions.expire()

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
-from prometheus_client.parser import text_string_to_metric_families
 from rollcast.channels import channel_options
 from rollcast.errors import WireError, from_rpc_error
 from rollcast.specs import BehaviorSpec
@@ -37,6 +36,7 @@ from learner.publish.store import PolicyStore
 from learner.service.run_info import RunInfo
 from learner.service.server import LearnerServer
 from learner.settings.options import RunOptions
+from tests.exposition import samples
 from tests.learner.service.samples import make_options, make_policy, make_spec
 
 SECONDS = 20.0
@@ -136,11 +136,7 @@ class Learner:
 
     def metric(self, name: str, **labels: str) -> float:
         """One sample of the metrics, as a scrape would see it."""
-        for family in text_string_to_metric_families(self.metrics.exposition().decode()):
-            for sample in family.samples:
-                if sample.name == name and sample.labels == labels:
-                    return sample.value
-        raise AssertionError(f"there is no {name} with {labels}")
+        return samples(self.metrics.exposition())[name, tuple(sorted(labels.items()))]
 
     @property
     def behavior(self) -> Behavior:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from learner.networks.distributions import branch_offsets
 from learner.networks.policy import PolicyOutput
+from learner.networks.value import OutputGradients
 from learner.trainers.actor_critic.loss import Batch, Ratio
 
 BRANCHES = (3, 2)
@@ -37,6 +40,59 @@ def make_batch(output: PolicyOutput, ratio: Ratio, shift: float = 0.3) -> Batch:
     now = log_prob(output, batch)
     old = now + shift * (2 * torch.rand(now.shape, generator=generator) - 1)
     return batch._replace(log_prob=old if ratio == "per_action" else old.sum(1, keepdim=True))
+
+
+class Scalar(NamedTuple):
+    """What a textbook's scalar loss is made of, for autograd.
+
+    Attributes:
+        leaves: mean, deviation, scores and values.
+        batch: the minibatch.
+        log_prob: now, per factor or per action.
+        entropy: the mean over the steps.
+        value_error: half the mean squared error.
+    """
+
+    leaves: list[Tensor]
+    batch: Batch
+    log_prob: Tensor
+    entropy: Tensor
+    value_error: Tensor
+
+    def check(self, loss: Tensor, found: OutputGradients) -> None:
+        """Compares the gradients of a loss with those that were found."""
+        for theirs, ours in zip(torch.autograd.grad(loss, self.leaves), found, strict=True):
+            assert ours is not None
+            assert torch.allclose(theirs, ours, rtol=1e-4, atol=1e-7)
+
+
+def make_scalar(ratio: Ratio, shift: float) -> Scalar:
+    """Parts of the loss of `make_output`."""
+    output, batch = make_output(), make_batch(make_output(), ratio, shift)
+    if output.mean is None or output.log_std is None:
+        raise TypeError
+    mean, log_std, scores = (
+        output.mean.requires_grad_(),
+        output.log_std.requires_grad_(),
+        present(output).detach().requires_grad_(),
+    )
+    normalized = torch.cat([torch.log_softmax(part, 1) for part in torch.split(scores, list(BRANCHES), 1)], 1)
+    values = make_values().requires_grad_()
+    now = log_prob(PolicyOutput(mean, log_std, normalized, None), batch)
+    axes = log_std + 0.5 * np.log(2 * np.pi * np.e)
+    per_step = (axes.mean(1) if ratio == "per_action" else axes.sum(1)) - (normalized.exp() * normalized).sum(1)
+    return Scalar(
+        [mean, log_std, scores, values],
+        batch,
+        now if ratio == "per_action" else now.sum(1, keepdim=True),
+        per_step.mean(),
+        0.5 * (values - batch.returns).square().mean(),
+    )
+
+
+def make_values() -> Tensor:
+    """What a critic says of the 50 steps of `make_output`."""
+    return torch.randn(50, 1, generator=torch.Generator().manual_seed(3))
 
 
 def present(output: PolicyOutput) -> Tensor:

@@ -1,19 +1,26 @@
-"""What is written is what is read, for every kind of observation and action."""
+"""What is written is what is read, for every kind of observation and action; damaged and hostile files are refused."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from communicator_objects.behavior_pb2 import BrainParametersProto
+from communicator_objects.behavior_pb2 import ActionSpecProto, BrainParametersProto
 from communicator_objects.demonstration_pb2 import AgentInfoActionPairProto, DemonstrationMetaProto
+from communicator_objects.observation_pb2 import PNG, ObservationProto
 from numpy.typing import NDArray
 from rollcast.demonstrations.faults import BadDemonstration
-from rollcast.demonstrations.framing import BRAIN_POSITION, HEAD_BYTES, DemonstrationFile
+from rollcast.demonstrations.fields import MAX_FIELDS
+from rollcast.demonstrations.framing import BRAIN_POSITION, HEAD_BYTES, MAX_RECORD_BYTES, DemonstrationFile, delimited
 from rollcast.demonstrations.reading import read_demonstration, read_demonstrations
 from rollcast.demonstrations.units import ActionUnits
 from rollcast.demonstrations.writing import Action, DemonstrationWriter
 from rollcast.enums import ImageLayout, ObservationKind, ObservationRole
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from rollcast.unity.floats import varint
+
+from tests.protos.demonstrations.recordings import AXIS, BRANCH, demonstration, record
 
 F32, U8, I32 = np.dtype(np.float32), np.dtype(np.uint8), np.dtype(np.int32)
 IMAGE = ObservationKind.IMAGE
@@ -131,3 +138,197 @@ def test_a_folder_is_all_its_files(tmp_path: Path) -> None:
     assert [one.path.name for one in read_demonstrations(tmp_path, spec)] == ["a.demo", "b.demo"]
     with pytest.raises(BadDemonstration, match=r"a\.demo: exists; choose another name"):
         DemonstrationWriter(tmp_path / "a.demo", spec)
+
+
+GOOD = [record(1, choices=[1]), record(2, choices=[2], reward=1), record(3, True, reward=1)]
+PICTURE = BehaviorSpec(
+    "Picture",
+    (ObservationSpec("camera", np.dtype(np.uint8), (8, 8, 3), ObservationKind.IMAGE, layout=ImageLayout.HWC),),
+    ActionSpec(discrete_branches=(5,)),
+)
+
+
+def refused(path: Path, spec: BehaviorSpec) -> str:
+    """The line, which names the file and is one line."""
+    with pytest.raises(BadDemonstration) as caught:
+        read_demonstrations(path, spec)
+    line = str(caught.value)
+    assert line.startswith(str(path))
+    assert "\n" not in line
+    return line
+
+
+def test_every_length_of_a_cut_file(tmp_path: Path) -> None:
+    """A file that ends anywhere is refused with the byte where what is missing should begin."""
+    whole = demonstration(tmp_path / "whole.demo", BRANCH, GOOD).read_bytes()
+    cut = tmp_path / "cut.demo"
+    for length in range(len(whole)):
+        cut.write_bytes(whole[:length])
+        line = refused(cut, BRANCH)
+        assert "empty" in line or "cut short" in line or "no demonstration" in line, line
+
+
+def test_every_changed_byte(tmp_path: Path) -> None:
+    """A file with a wrong byte is read or refused in one line; nothing else ever happens."""
+    whole = demonstration(tmp_path / "whole.demo", BRANCH, GOOD).read_bytes()
+    changed = tmp_path / "changed.demo"
+    generator = np.random.default_rng(1)
+    for place in range(len(whole)):
+        for value in (0, 0xFF, *generator.integers(0, 256, 2).tolist()):
+            changed.write_bytes(whole[:place] + bytes([value]) + whole[place + 1 :])
+            try:
+                read_demonstration(changed, BRANCH)
+            except BadDemonstration as error:
+                assert "\n" not in str(error)  # noqa: PT017 - most changes do no harm
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "the file is empty"),
+        (b"This is a text, and not a short one at all, no.", "this is no demonstration"),
+        (b"\xff" * 64, "begins with no length"),
+        (delimited(DemonstrationMetaProto(api_version=7)).ljust(99, b"\0"), "has version 7 of the format"),
+        (delimited(DemonstrationMetaProto(number_steps=-1)).ljust(99, b"\0"), "its head says -1 records"),
+        (
+            delimited(DemonstrationMetaProto(api_version=1)).ljust(BRAIN_POSITION, b"\0") + varint(2**32 - 1) + b"abc",
+            "byte 33: the description of the behavior says 4294967295 bytes, and 3 follow",
+        ),
+    ],
+)
+def test_what_is_no_demonstration(tmp_path: Path, data: bytes, reason: str) -> None:
+    """Wrong heads and lengths are told of before anything is allocated."""
+    path = tmp_path / "odd.demo"
+    path.write_bytes(data)
+    assert reason in refused(path, BRANCH)
+
+
+def test_a_record_beyond_the_bound(tmp_path: Path) -> None:
+    """A record that is really there, and larger than any sensible one, is not read into memory."""
+    path = demonstration(tmp_path / "vast.demo", BRANCH, GOOD, announced=4)
+    position = path.stat().st_size
+    with path.open("ab") as stream:
+        stream.write(varint(MAX_RECORD_BYTES + 1))
+        stream.truncate(stream.tell() + MAX_RECORD_BYTES + 1)  # a hole: no disk is used
+    assert f"byte {position}: record 3 has {MAX_RECORD_BYTES + 1} bytes" in refused(path, BRANCH)
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (record(float("nan"), choices=[1]), "observation state has NaN or infinity"),
+        (record(1e20, choices=[1]), "observation state has a value beyond 1e+15"),
+        (record(1, choices=[1], reward=float("inf")), "a reward is not finite"),
+        (record(1, choices=[1], group_reward=float("nan")), "a reward is not finite"),
+        (record(1, choices=[5]), "discrete action 0 is 5; it must be a whole number below 5"),
+        (record(1, choices=[-1]), "discrete action 0 is -1"),
+        (record(1, choices=[1, 1]), "it has 0 continuous and 2 discrete actions; the run's behavior has 0 and 1"),
+        (record(1, axes=[0.5]), "it has 1 continuous and 0 discrete actions"),
+        (record(1), "it has no action"),
+        (AgentInfoActionPairProto(), "it has 0 observations; the run's behavior has 1"),
+        (record(ObservationProto(shape=[2]), choices=[1]), "observation state has shape [2]"),
+        (record(ObservationProto(shape=[1]), choices=[1]), "observation state has 0 values; its shape [1] needs 1"),
+        (
+            record(ObservationProto(shape=[1], compression_type=PNG, compressed_data=b"x"), choices=[1]),
+            "only pictures can have one",
+        ),
+    ],
+)
+def test_a_bad_record_is_named(tmp_path: Path, bad: AgentInfoActionPairProto, reason: str) -> None:
+    """The line has the byte at which the record begins, and what is wrong with it."""
+    path = demonstration(tmp_path / "bad.demo", BRANCH, [*GOOD, bad])
+    position = path.stat().st_size - len(delimited(bad))
+    assert f"byte {position}: " in (line := refused(path, BRANCH))
+    assert reason in line
+
+
+def test_axes_that_are_no_numbers(tmp_path: Path) -> None:
+    """Continuous actions must be finite; those outside of [-1, 1] are clipped and counted."""
+    path = demonstration(tmp_path / "nan.demo", AXIS, [record(1, axes=[float("nan")]), record(2, True)])
+    assert "continuous action 0 is nan" in refused(path, AXIS)
+    path = demonstration(tmp_path / "far.demo", AXIS, [record(1, axes=[-7.0]), record(2, True)])
+    found = read_demonstration(path, AXIS)
+    assert found.continuous is not None
+    assert (found.continuous.tolist(), found.clipped) == ([[-1.0]], 1)
+
+
+def test_another_behavior(tmp_path: Path) -> None:
+    """Actions and shapes that differ from the run's are told of with both; an old file's one field is understood."""
+    path = demonstration(tmp_path / "axis.demo", AXIS, [record(1, axes=[0.5]), record(2, True)])
+    assert "its behavior has 1 continuous actions and branches []; the run's has 0 and [5]" in refused(path, BRANCH)
+    old = BrainParametersProto(brain_name="Old", vector_action_size_deprecated=[5])
+    pair = record(1)
+    pair.action_info.vector_actions_deprecated.append(3.0)
+    found = read_demonstration(demonstration(tmp_path / "old.demo", BRANCH, [pair, record(2, True)], brain=old), BRANCH)
+    assert found.discrete is not None
+    assert found.discrete.tolist() == [[3]]
+    many = BrainParametersProto(action_spec=ActionSpecProto(num_continuous_actions=-4))
+    assert "its behavior cannot be used" in refused(
+        demonstration(tmp_path / "n.demo", BRANCH, GOOD, brain=many), BRANCH
+    )
+
+
+def test_a_bomb_of_pictures(tmp_path: Path) -> None:
+    """Observations are bounded unpacked, whatever the file's size is; PNG files have their announced size."""
+    small = ObservationProto(
+        shape=[3, 8, 8], dimension_properties=[1, 2, 2], compression_type=PNG, compressed_data=b"x"
+    )
+    path = demonstration(tmp_path / "png.demo", PICTURE, [record(small, choices=[1]), record(small, True)])
+    assert "observation camera needs 1 PNG files one after another" in refused(path, PICTURE)
+    with pytest.raises(BadDemonstration, match="records take more than 0 MiB unpacked, 253 bytes each"):
+        read_demonstration(path, PICTURE, max_bytes=300)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda path: None, "cannot be opened: No such file"),
+        (lambda path: path.mkdir(), "this folder has no .demo files"),
+        (os.mkfifo, "is no regular file"),
+        (lambda path: demonstration(path, BRANCH, [record(1, choices=[1])]), "holds no step"),
+        (lambda path: demonstration(path, BRANCH, []), "holds no step"),
+        (lambda path: demonstration(path, BRANCH, GOOD, announced=9), "ends after 3 records, and its head says 9"),
+    ],
+)
+def test_nothing_to_read(tmp_path: Path, make: Callable[[Path], object], reason: str) -> None:
+    """Missing files, pipes, empty folders and recordings without a step end in one line."""
+    make(tmp_path / "none.demo")
+    assert reason in refused(tmp_path / "none.demo", BRANCH)
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """A field with a length."""
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def test_a_number_without_end(tmp_path: Path) -> None:
+    """Its bytes are not put together, which would take the longer the more there are."""
+    path = demonstration(tmp_path / "endless.demo", BRANCH, [])
+    path.write_bytes(path.read_bytes() + varint(60_000_000) + b"\x80" * 60_000_000)
+    assert "record 0 cannot be read: the file is damaged" in refused(path, BRANCH)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_empty_messages_without_end(tmp_path: Path, nested: bool) -> None:
+    """A record of a few hundred kilobytes is not made fifty times as large in memory, to say then that it is wrong."""
+    fields = AgentInfoActionPairProto.DESCRIPTOR.fields_by_name
+    agent = fields["agent_info"]
+    seen = agent.message_type.fields_by_name["observations"].number
+    empty = _field(seen, b"")
+    bomb = _field(agent.number, empty) * 70_000 if nested else _field(agent.number, empty * 140_000)
+    path = demonstration(tmp_path / "bomb.demo", BRANCH, [])
+    path.write_bytes(path.read_bytes() + varint(len(bomb)) + bomb)
+    assert f"record 0 has more than {MAX_FIELDS} fields" in refused(path, BRANCH)
+
+
+def test_large_records_with_few_fields_are_read(tmp_path: Path) -> None:
+    """Their numbers are packed, and not counted one by one."""
+    size = MAX_FIELDS + 1
+    spec = BehaviorSpec(
+        "Wide", (ObservationSpec("state", np.dtype(np.float32), (size,)),), ActionSpec(discrete_branches=(2,))
+    )
+    path = tmp_path / "wide.demo"
+    with DemonstrationWriter(path, spec) as writer:
+        writer.step(1, [np.ones(size, np.float32)], Action(discrete=np.array([1], np.int32)), 1.0)
+        writer.end(1, [np.zeros(size, np.float32)], interrupted=False)
+    assert read_demonstration(path, spec).episodes == 1

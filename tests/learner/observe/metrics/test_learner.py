@@ -12,7 +12,6 @@ from dataclasses import replace
 import grpc
 import numpy as np
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import CollectorRegistry
 from rollcast.enums import HoldReason
 from rollcast.errors import BY_REASON, MalformedChunk, Unexpected
@@ -26,18 +25,9 @@ from learner.observe.metrics.state import BehaviorNumbers, GpuMemory, MetricsSna
 from learner.observe.metrics.values import DROP_REASONS, EPISODE_RETURN, LOSE_EVENTS, REJECT_REASONS
 from learner.observe.view import BehaviorView, Bottleneck, LedgerNumbers, RunState, RunView, empty_books
 from learner.trainers import intake, on_policy
+from tests.exposition import samples
 
 RUN = RunView("run", RunState.WAITING, 1, 0.0, "")
-Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
-
-
-def samples(text: bytes) -> Samples:
-    """Returns every sample of an exposition by name and labels."""
-    return {
-        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-        for family in text_string_to_metric_families(text.decode())
-        for sample in family.samples
-    }
 
 
 def value(metrics: LearnerMetrics, name: str, **labels: str) -> float:

@@ -14,7 +14,7 @@ from learner.run.lockstep.resuming import is_over
 from learner.settings.options import RunOptions
 from tests.learner.ingest.parts import NAME
 from tests.learner.run.lockstep.test_saving import in_lockstep
-from tests.learner.starts import SETTINGS, Start, opened
+from tests.learner.starts import SETTINGS, begun, opened
 
 Lines = list[MutableMapping[str, Any]]
 
@@ -28,10 +28,7 @@ def options(max_steps: int, *, behavior: str = NAME, **rollcast: Any) -> RunOpti
 @pytest.fixture
 def ended(tmp_path: Path) -> Iterator[tuple[RunFolder, int]]:
     """A run that ended two updates after the run state it left, and the step of its end."""
-    with opened(tmp_path) as folder:
-        start = Start(folder, 1)
-        trainer = start.join()
-        start.train(trainer, 1)
+    with begun(tmp_path, 1) as (folder, start, trainer):
         in_lockstep(start, 2)
         start.keeper.save_round({NAME: trainer})
         start.train(trainer, 2)
@@ -81,9 +78,8 @@ def test_other_starts_are_left_alone(ended: tuple[RunFolder, int], run: RunOptio
 
 def test_a_run_without_a_newer_checkpoint_says_nothing(tmp_path: Path) -> None:
     """It goes on where it stopped; so does one whose newest checkpoint cannot be read."""
-    with opened(tmp_path) as folder:
-        start = Start(folder, 1)
-        trainers = {NAME: start.join()}
+    with begun(tmp_path) as (folder, start, trainer):
+        trainers = {NAME: trainer}
         in_lockstep(start, 2)
         start.keeper.save_round(trainers)
     with opened(tmp_path, resume=True) as folder:

@@ -14,7 +14,7 @@ from learner.run.turns import CurriculumController
 from learner.settings.service import LockstepSettings
 from tests.learner.ingest.parts import NAME
 from tests.learner.run.test_turns import run_of
-from tests.learner.starts import Start, opened, saved
+from tests.learner.starts import Start, begun, opened, saved
 
 
 def in_lockstep(start: Start, round_: int = 0) -> Lockstep:
@@ -31,9 +31,7 @@ def in_lockstep(start: Start, round_: int = 0) -> Lockstep:
 
 def test_a_run_state_is_that_of_a_checkpoint(tmp_path: Path) -> None:
     """Neither the clock, nor an operator, nor the end of the run writes one of another round; models are written."""
-    with opened(tmp_path) as folder:
-        start = Start(folder, 1)
-        trainer = start.join()
+    with begun(tmp_path) as (folder, start, trainer):
         trainers = {NAME: trainer}
         in_lockstep(start, 2)
         start.keeper.save_round(trainers)
@@ -55,9 +53,8 @@ def test_a_run_state_is_that_of_a_checkpoint(tmp_path: Path) -> None:
 
 def test_the_end_at_a_checkpoint_is_saved(tmp_path: Path) -> None:
     """Nothing came after it, so that there is nothing to repeat."""
-    with opened(tmp_path) as folder:
-        start = Start(folder, 1)
-        trainers = {NAME: start.join()}
+    with begun(tmp_path) as (_, start, trainer):
+        trainers = {NAME: trainer}
         in_lockstep(start, 2)
         assert start.keeper.finish(trainers).is_complete
     assert saved(tmp_path).extra["lockstep"]["round"] == 2
@@ -92,10 +89,8 @@ def test_a_lesson_begins_with_a_round_and_is_saved_with_a_checkpoint(tmp_path: P
 
 def test_going_on_from_another_checkpoint_spoils_the_run(tmp_path: Path) -> None:
     """An undisturbed run was never there: the mark says from which one it goes on."""
-    with opened(tmp_path) as folder:
-        start = Start(folder, 1)
-        trainers = {NAME: start.join()}
-        start.train(trainers[NAME], 1)
+    with begun(tmp_path, 1) as (folder, start, trainer):
+        trainers = {NAME: trainer}
         in_lockstep(start, 2)
         start.keeper.save_round(trainers)
         path = start.keeper.save_behavior(trainers[NAME])
@@ -114,9 +109,8 @@ def test_going_on_from_another_checkpoint_spoils_the_run(tmp_path: Path) -> None
 @pytest.mark.parametrize("updates", [0, 1])
 def test_a_resume_that_repeats_nothing_leaves_the_newer_model(tmp_path: Path, updates: int) -> None:
     """The run state is older than the model that the run ended with: only training puts another one in its place."""
-    with opened(tmp_path) as folder:
-        start = Start(folder, 1)
-        trainers = {NAME: start.join()}
+    with begun(tmp_path) as (folder, start, trainer):
+        trainers = {NAME: trainer}
         in_lockstep(start, 2)
         start.keeper.save_round(trainers)
         start.train(trainers[NAME], 3)

@@ -1,10 +1,31 @@
-"""What is the same in every trainer of this family, whatever its loss."""
+"""What is the same in every trainer of this family: critics, several reward signals, minibatches in parts."""
 
 from __future__ import annotations
 
-import pytest
+import math
+from collections.abc import Mapping
+from typing import Any
 
-from tests.learner.trainers.started import KINDS, make_kind
+import numpy as np
+import pytest
+import torch
+from rollcast.enums import SegmentEnd
+from rollcast.specs import BehaviorSpec
+from torch import Tensor
+
+from learner.common.exits import UserError
+from learner.optimizers.adam import FlatAdam
+from learner.optimizers.reduce import SingleLearner
+from learner.rewards.learned import LearnedReward
+from learner.settings.load import load_run_options
+from learner.trainers.actor_critic.trainer import ActorCriticTrainer
+from learner.trainers.ppo.trainer import PPOTrainer
+from learner.trainers.registry import build
+from tests.learner.networks.specs import behavior, entities, goal, vector
+from tests.learner.trainers.in_process import CARTPOLE, Bench, make_bench
+from tests.learner.trainers.recurrent import CUT, TERMINATED, RecurrentActor, recurrent_settings
+from tests.learner.trainers.started import KINDS, feed, make, make_kind, uninterrupted_and_resumed
+from tests.learner.trainers.synthetic import BRANCHES, CONTINUOUS, HYBRID, SyntheticActor
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -16,3 +37,303 @@ def test_the_run_file_says_whether_the_critic_is_a_head_of_the_policy(name: str)
     _, shared = make_kind(KINDS[name], name, hyper={"shared_critic": True})
     assert shared.shares_critic
     assert shared.network.critic_body is shared.policy.body
+
+
+SMALL: Mapping[str, Any] = {"network_settings": {"hidden_units": 8, "normalize": True}}
+SIGNALS: Mapping[str, Any] = {
+    "extrinsic": {"gamma": 0.95, "strength": 0.5},
+    "curiosity": {"gamma": 0.9, "strength": 0.3, **SMALL},
+    "rnd": {"gamma": 0.8, "strength": -0.2, **SMALL},
+}
+CROWDED = behavior(entities(), vector(), goal(), continuous=1, branches=(2, 3))
+LOSSES = ("Curiosity Forward Loss", "Curiosity Inverse Loss", "RND Loss", "Policy Loss", "Value Loss")
+
+
+def state_tensors(state: Any, path: str = "") -> dict[str, Tensor]:
+    """Every tensor of a nested state, by its path."""
+    if isinstance(state, Tensor):
+        return {path: state}
+    if not isinstance(state, Mapping):
+        return {}
+    return {name: found for key, part in state.items() for name, found in state_tensors(part, f"{path}/{key}").items()}
+
+
+def values(bench: Bench) -> dict[str, float]:
+    """Every statistic that was reported since the last call, by name."""
+    return {name: summary.value for name, summary in bench.stats.write_stats(0).items()}
+
+
+@pytest.mark.parametrize("shared_critic", [False, True])
+@pytest.mark.parametrize("spec", [CARTPOLE, CONTINUOUS, BRANCHES, HYBRID, CROWDED], ids=lambda spec: spec.name)
+def test_every_kind_of_behavior_trains_with_all_signals(spec: BehaviorSpec, *, shared_critic: bool) -> None:
+    """Two updates: finite losses under ML-Agents' names, one value a signal, and signals that learned."""
+    bench, trainer = make(spec, reward_signals=SIGNALS, hyper={"shared_critic": shared_critic})
+    before = state_tensors(trainer.signals.state_dict())
+    feed(bench, SyntheticActor(bench), 2, trainer)
+    after = state_tensors(trainer.signals.state_dict())
+    reported = values(bench)
+    assert all(math.isfinite(reported[f"Losses/{name}"]) for name in LOSSES)
+    assert all(math.isfinite(reported[f"Policy/{name} Value Estimate"]) for name in ("Extrinsic", "Curiosity", "Rnd"))
+    assert all(value.isfinite().all() for value in after.values())
+    assert not torch.equal(
+        after["/curiosity/network/body.layers.linear.0.weight"],
+        before["/curiosity/network/body.layers.linear.0.weight"],
+    )
+    assert trainer.collected_rewards.keys() == {"extrinsic", "curiosity", "rnd"}
+    assert trainer.collected_rewards["curiosity"] > 0 > trainer.collected_rewards["rnd"]
+
+
+def test_advantages_of_all_streams_are_averaged() -> None:
+    """Each stream has its own discount and its own ends; the mean of their advantages is normalized; returns are each's.
+
+    Those of the signals go on behind a terminal step, the extrinsic ones do not.
+    """
+    settings = {
+        "trainer_type": "ppo",
+        "hyperparameters": {"buffer_size": 1000, "batch_size": 16, "lambd": 0.9},
+        "network_settings": {"hidden_units": 8},
+        "reward_signals": SIGNALS,
+        "time_horizon": 40,
+    }
+    lengths = [7, 1, 40, 3, 2, 1]
+    bench = make_bench(settings, HYBRID)
+    trainer = PPOTrainer(bench.context())
+    trainer.start()
+    chunk = SyntheticActor(bench).chunk(lengths)
+    for _ in range(2):  # the second buffer is evaluated by signals that have learned
+        bench.put(chunk)
+    trainer.collect()
+    plan, storage = trainer.update_buffer.plan(), trainer.update_buffer.ring.storage
+    rows = torch.arange(0, sum(lengths))
+    following = plan.rows[plan.steps + 1][: len(rows)]
+    seen = trainer._maker.transitions.at(storage, plan.step_rows[: len(rows)], following, torch.zeros(len(rows)))
+    trainer.signals.update(seen)
+    experience = trainer._maker.make(plan, storage, trainer._maker.recorded(plan, storage, version=0))
+    rewards = trainer.signals.evaluate(seen).numpy()
+    with torch.no_grad():
+        names = [observation.name for observation in HYBRID.observations]
+        now, final = (
+            trainer.network.values([torch.from_numpy(chunk.columns[f"{part}/{name}"]) for name in names]).double()
+            for part in ("obs", "final_obs")
+        )
+    expected = np.zeros((len(rows), 3))
+    for stream, gamma in enumerate((0.95, 0.9, 0.8)):
+        first = 0
+        for segment, length in enumerate(lengths):
+            ends = chunk.columns["end"][segment] == SegmentEnd.TERMINATED and stream == 0
+            value_after, trace = 0.0 if ends else float(final[segment, stream]), 0.0
+            for row in reversed(range(first, first + length)):
+                value = float(now[row, stream])
+                trace = rewards[row, stream] + gamma * value_after - value + gamma * 0.9 * trace
+                expected[row, stream], value_after = trace, value
+            first += length
+    returns = experience.sources["returns"].values[: len(rows)].numpy()
+    np.testing.assert_allclose(expected + now.numpy(), returns, rtol=1e-4, atol=1e-5)
+    mean = np.concatenate([expected.mean(1)] * 2)
+    advantages = experience.sources["advantage"].values[:, 0].numpy()
+    np.testing.assert_allclose((mean - mean.mean()) / mean.std(), advantages, rtol=1e-3, atol=1e-4)
+    left = 1 - (expected.var(0).sum() / (expected + now.numpy()).var(0).sum())
+    assert float(experience.explained) == pytest.approx(left, rel=1e-3)
+    assert experience.values.tolist() == pytest.approx(now.mean(0).tolist(), rel=1e-4)
+
+
+def test_interrupted_training_equals_uninterrupted_training() -> None:
+    """Five updates equal two, a save to a file, a new trainer, and three more, to the last bit, signals included."""
+    first, second = (
+        state_tensors(trainer.state_dict()) for trainer in uninterrupted_and_resumed(reward_signals=SIGNALS)
+    )
+    assert first.keys() == second.keys()
+    assert [name for name, value in first.items() if not torch.equal(value, second[name])] == []
+
+
+@pytest.mark.parametrize("whose", ["the policy's", "a signal's"])
+def test_an_update_that_is_not_finite_is_undone_with_its_signals(whose: str) -> None:
+    """Rewards that overflow, or a signal that does: weights and statistics of the signals are those before."""
+    bench, trainer = make(reward_signals=SIGNALS, network={"normalize": False})
+    actor = SyntheticActor(bench)
+    feed(bench, actor, 1, trainer)
+    before = state_tensors(trainer.model_state())
+    if whose == "a signal's":
+        (_, curiosity, _) = trainer.signals._signals
+        rate, curiosity.optimizer.learning_rate = curiosity.optimizer.learning_rate, 1e30  # type: ignore[attr-defined]
+        bench.put(SyntheticActor(bench, 9).chunk([20] * 4))
+        trainer.advance()
+        curiosity.optimizer.learning_rate = rate  # type: ignore[attr-defined]
+    else:
+        bench.put(SyntheticActor(bench, 9).chunk([20] * 4, columns={"reward": np.full(80, 3e38, np.float32)}))
+        trainer.advance()
+    assert trainer.version == 1
+    after = state_tensors(trainer.model_state())
+    moved = [name for name, value in after.items() if not torch.equal(value, before[name])]
+    assert moved == ["/shuffle/state"]
+    feed(bench, actor, 1, trainer)
+    assert trainer.version == 2
+    assert all(math.isfinite(value) for value in values(bench).values())
+
+
+def test_the_state_of_other_signals_is_refused() -> None:
+    """A checkpoint of a run without curiosity does not fit one with it; the message says so, without a traceback."""
+    _, plain = make()
+    _, curious = make(reward_signals={"extrinsic": {}, "curiosity": SMALL})
+    with pytest.raises(UserError, match=r"does not fit the run file: .*critic\.head"):
+        curious.load_state_dict(plain.state_dict())
+
+
+def test_episodes_are_told_what_each_signal_brings() -> None:
+    """`Policy/<Signal> Reward` is the sum of an episode, nothing before one ends."""
+    bench, trainer = make(reward_signals=SIGNALS)
+    actor = SyntheticActor(bench)
+
+    def update(end: SegmentEnd) -> dict[str, float]:
+        ends = {"end": np.full(4, end, np.uint8)}
+        bench.put(actor.chunk([20, 20, 20, 20], columns=ends))
+        trainer.advance()
+        return dict(trainer.collected_rewards)
+
+    parts = [update(SegmentEnd.CUT), update(SegmentEnd.CUT)]
+    assert "Policy/Rnd Reward" not in values(bench)
+    parts.append(update(SegmentEnd.TRUNCATED))
+    expected = {name: sum(part[name] for part in parts) / 4 for name in ("curiosity", "rnd")}
+    reported = values(bench)
+    assert reported["Policy/Curiosity Reward"] == pytest.approx(expected["curiosity"])
+    assert reported["Policy/Rnd Reward"] == pytest.approx(expected["rnd"])
+
+
+QUICK_SIGNALS: Mapping[str, Any] = {
+    "extrinsic": {},
+    "curiosity": {"strength": 0.3, **SMALL},
+    "rnd": {"gamma": 0.9, **SMALL},
+}
+
+
+def steps_of(trainer: ActorCriticTrainer) -> list[int]:
+    """How many steps each signal that learns has taken."""
+    return [signal.optimizer.steps for signal in trainer.signals._signals if isinstance(signal, LearnedReward)]
+
+
+def check(bench: Bench, trainer: ActorCriticTrainer, parts: int = 1) -> None:
+    """Looks at what updates left behind whose minibatches had so many parts; some parts made no whole minibatch."""
+    reported = {name: summary.value for name, summary in bench.stats.write_stats(0).items()}
+    assert all(math.isfinite(reported[f"Losses/{name}"]) for name in LOSSES)
+    curious, surprised = steps_of(trainer)
+    assert curious == surprised
+    assert 0 <= curious - parts * trainer.optimizer_steps < 4 * parts  # two updates of two epochs
+    assert bool(trainer.signals.is_finite())
+
+
+@pytest.mark.parametrize("parts", [1, 4])
+@pytest.mark.parametrize("spec", [CONTINUOUS, HYBRID], ids=lambda spec: spec.name)
+@pytest.mark.parametrize("name", KINDS)
+def test_every_trainer_teaches_its_signals(name: str, spec: BehaviorSpec, parts: int) -> None:
+    """They take a step for each minibatch, or for each part of one: what they see at once must fit, too."""
+    bench, trainer = make_kind(
+        KINDS[name], name, spec, reward_signals=QUICK_SIGNALS, hyper={"gradient_accumulation": parts}
+    )
+    feed(bench, SyntheticActor(bench), 2, trainer)
+    check(bench, trainer, parts)
+
+
+def test_a_policy_with_a_memory_has_signals_without() -> None:
+    """Sequences are cut for the policy; a signal sees their steps, each with what was seen after it."""
+    bench = make_bench(recurrent_settings(reward_signals=QUICK_SIGNALS), CONTINUOUS)
+    trainer = PPOTrainer(bench.context())
+    trainer.start()
+    actor = RecurrentActor(bench)
+    for _ in range(2):
+        bench.put(actor.play([(0, 10, CUT), (1, 10, CUT), (2, 10, TERMINATED), (3, 10, CUT), (4, 7, CUT)]))
+        assert trainer.advance()
+    check(bench, trainer)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_signal_alone_is_enough(name: str) -> None:
+    """Without extrinsic the environment's reward counts for nothing: other rewards give the same weights."""
+    found = []
+    for scale in (1.0, 50.0):
+        bench, trainer = make_kind(KINDS[name], name, reward_signals={"rnd": SMALL})
+        actor = SyntheticActor(bench)
+        for _ in range(2):
+            chunk = actor.chunk([20] * 4)
+            chunk.columns["reward"] = chunk.columns["reward"] * scale
+            bench.put(chunk)
+            assert trainer.advance()
+        found.append(trainer.network.state_dict())
+    assert all(torch.equal(value, found[1][key]) for key, value in found[0].items())
+
+
+def trained(name: str, spec: BehaviorSpec, parts: int, lengths: list[int], **hyper: object) -> ActorCriticTrainer:
+    """Trains one update on the same steps, each minibatch in so many parts."""
+    bench, trainer = make_kind(KINDS[name], name, spec, hyper={"gradient_accumulation": parts, **hyper})
+    bench.put(SyntheticActor(bench).chunk(lengths))
+    assert trainer.advance()
+    done: ActorCriticTrainer = trainer
+    return done
+
+
+@pytest.mark.parametrize("clip", [None, 0.05])
+@pytest.mark.parametrize("spec", [CONTINUOUS, HYBRID], ids=lambda spec: spec.name)
+@pytest.mark.parametrize("name", KINDS)
+def test_parts_add_up_to_the_gradient_of_the_whole(name: str, spec: BehaviorSpec, clip: float | None) -> None:
+    """Weights after an update are the same, and as many gradient steps were taken; clipping sees the whole gradient."""
+    whole, parts = (trained(name, spec, count, [20] * 4, max_grad_norm=clip) for count in (1, 4))
+    assert whole.optimizer_steps == parts.optimizer_steps == 10
+    for (key, value), (_, other) in zip(
+        whole.network.state_dict().items(), parts.network.state_dict().items(), strict=True
+    ):
+        torch.testing.assert_close(value, other, rtol=1e-3, atol=2e-6, msg=lambda text, key=key: f"{key}: {text}")  # type: ignore[misc]
+
+
+def remembered(parts: int) -> ActorCriticTrainer:
+    """Trains one update of a network with a memory; sequences of four steps and shorter ones."""
+    bench = make_bench(recurrent_settings(hyper={"gradient_accumulation": parts}), CONTINUOUS)
+    trainer: Any = build(bench.context())
+    trainer.start()
+    bench.put(RecurrentActor(bench).play([(0, 10, CUT), (1, 10, CUT), (2, 10, TERMINATED), (3, 10, CUT), (4, 7, CUT)]))
+    assert trainer.advance()
+    done: ActorCriticTrainer = trainer
+    return done
+
+
+def test_sequences_of_parts_add_up_too() -> None:
+    """Parts are whole sequences, of different numbers of steps, each of which counts the same."""
+    whole, parts = remembered(1), remembered(2)
+    assert whole.optimizer_steps == parts.optimizer_steps
+    for (key, value), (_, other) in zip(
+        whole.network.state_dict().items(), parts.network.state_dict().items(), strict=True
+    ):
+        torch.testing.assert_close(value, other, rtol=1e-3, atol=2e-6, msg=lambda text, key=key: f"{key}: {text}")  # type: ignore[misc]
+
+
+def test_what_makes_no_whole_minibatch_is_left_out() -> None:
+    """Of 70 steps in parts of 4, minibatches of 16 take 64; the rest waits for no later epoch."""
+    trainer = trained("ppo", CONTINUOUS, 4, [20, 20, 20, 10])
+    assert trainer.optimizer_steps == 2 * 4
+
+
+def test_fewer_steps_than_a_minibatch_are_trained_at_once() -> None:
+    """A buffer smaller than `batch_size` makes one step an epoch of all its whole parts."""
+    trainer = trained("ppo", CONTINUOUS, 4, [20] * 4, batch_size=100)
+    assert trainer.optimizer_steps == 2
+
+
+def test_weights_of_parts_are_their_steps() -> None:
+    """Parts of different length count by their steps; what was put aside is used once."""
+    layer = torch.nn.Linear(1, 1, bias=False)
+    optimizer = FlatAdam(layer, 0.1, SingleLearner())
+    with torch.no_grad():
+        for gradient, steps in ((1.0, 3), (5.0, 1)):
+            layer.weight.grad = layer.weight.grad.fill_(gradient) if layer.weight.grad is not None else None
+            optimizer.accumulate(steps)
+        optimizer.step()
+        assert float(optimizer.gradient_norm()) == 2.0
+        optimizer.accumulate(1)
+        optimizer.forget()
+        optimizer.step()
+    assert float(optimizer.gradient_norm()) == 2.0
+
+
+def test_parts_must_be_equal() -> None:
+    """A batch that cannot be divided is refused with both numbers."""
+    sets = ["behaviors.A.hyperparameters.gradient_accumulation=3", "behaviors.A.trainer_type=ppo"]
+    with pytest.raises(UserError, match="batch_size 1024 cannot be divided into gradient_accumulation 3 equal parts"):
+        load_run_options(None, set_items=sets, environ={})

@@ -9,7 +9,15 @@ import torch
 from learner.networks.policy import PolicyOutput
 from learner.trainers.actor_critic.loss import Batch, Coefficients, Ratio
 from learner.trainers.impala.loss import impala_loss
-from tests.learner.trainers.loss_cases import BRANCHES, entropies, log_prob, make_batch, make_output
+from tests.learner.trainers.loss_cases import (
+    BRANCHES,
+    entropies,
+    log_prob,
+    make_batch,
+    make_output,
+    make_scalar,
+    make_values,
+)
 
 
 def weights(ratio: Ratio, *, beta: float = 0.01, rho_bar: float = 1.0) -> Coefficients:
@@ -26,7 +34,7 @@ def test_the_parts_equal_the_formulas(ratio: Ratio, shift: float) -> None:
     now = log_prob(output, batch)
     now = now if ratio == "per_action" else now.sum(1, keepdim=True)
     rho = np.minimum(1.5, np.exp((now - batch.log_prob).numpy()))
-    values = torch.randn(50, 1, generator=torch.Generator().manual_seed(3))
+    values = make_values()
     _, diagnostics = impala_loss(output, values, batch, weights(ratio, rho_bar=1.5), BRANCHES)
     gain = (rho * batch.advantage.numpy() * now.numpy()).mean()
     assert diagnostics.policy_loss.item() == pytest.approx(-gain, rel=1e-4, abs=1e-5)
@@ -41,24 +49,12 @@ def test_the_parts_equal_the_formulas(ratio: Ratio, shift: float) -> None:
 @pytest.mark.parametrize("shift", [0.0, 0.1, 1.0])
 def test_the_derivative_is_that_of_the_scalar_loss(ratio: Ratio, beta: float, rho_bar: float, shift: float) -> None:
     """With respect to mean, deviation, scores and values it is what autograd gives from the textbook's scalar."""
-    output, batch = make_output(), make_batch(make_output(), ratio, shift)
-    if output.mean is None or output.log_std is None or output.logits is None:
-        raise TypeError
-    leaves = [output.mean.requires_grad_(), output.log_std.requires_grad_(), output.logits.detach().requires_grad_()]
-    normalized = torch.cat([torch.log_softmax(part, 1) for part in torch.split(leaves[2], list(BRANCHES), 1)], 1)
-    values = torch.randn(50, 1, generator=torch.Generator().manual_seed(3)).requires_grad_()
-    now = log_prob(PolicyOutput(leaves[0], leaves[1], normalized, None), batch)
-    now = now if ratio == "per_action" else now.sum(1, keepdim=True)
-    rho = torch.minimum((now.detach() - batch.log_prob).exp(), torch.tensor(rho_bar))
-    axes = leaves[1] + 0.5 * np.log(2 * np.pi * np.e)
-    per_step = (axes.mean(1) if ratio == "per_action" else axes.sum(1)) - (normalized.exp() * normalized).sum(1)
-    scalar = -(rho * batch.advantage * now).mean() - beta * per_step.mean()
-    scalar = scalar + 0.5 * (values - batch.returns).square().mean()
-    expected = torch.autograd.grad(scalar, [*leaves, values])
-    found, _ = impala_loss(make_output(), values.detach(), batch, weights(ratio, beta=beta, rho_bar=rho_bar), BRANCHES)
-    for theirs, ours in zip(expected, found, strict=True):
-        assert ours is not None
-        assert torch.allclose(theirs, ours, rtol=1e-4, atol=1e-7)
+    scalar = make_scalar(ratio, shift)
+    batch = scalar.batch
+    rho = torch.minimum((scalar.log_prob.detach() - batch.log_prob).exp(), torch.tensor(rho_bar))
+    loss = -(rho * batch.advantage * scalar.log_prob).mean() + scalar.value_error - beta * scalar.entropy
+    found, _ = impala_loss(make_output(), make_values(), batch, weights(ratio, beta=beta, rho_bar=rho_bar), BRANCHES)
+    scalar.check(loss, found)
 
 
 def test_old_steps_weigh_what_they_are_worth() -> None:

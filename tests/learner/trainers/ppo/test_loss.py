@@ -9,7 +9,15 @@ import torch
 from learner.networks.policy import PolicyOutput
 from learner.trainers.actor_critic.loss import Batch, Coefficients, Ratio
 from learner.trainers.ppo.loss import ppo_loss
-from tests.learner.trainers.loss_cases import BRANCHES, entropies, log_prob, make_batch, make_output
+from tests.learner.trainers.loss_cases import (
+    BRANCHES,
+    entropies,
+    log_prob,
+    make_batch,
+    make_output,
+    make_scalar,
+    make_values,
+)
 
 
 @pytest.mark.parametrize("ratio", ["per_action", "joint"])
@@ -19,7 +27,7 @@ def test_the_parts_equal_the_formulas(ratio: Ratio, shift: float) -> None:
     output = make_output()
     batch = make_batch(output, ratio, shift)
     now = log_prob(output, batch)
-    values = torch.randn(50, 1, generator=torch.Generator().manual_seed(3))
+    values = make_values()
     ratios = (now if ratio == "per_action" else now.sum(1, keepdim=True)).sub(batch.log_prob).exp().numpy()
     advantage = batch.advantage.numpy()
     surrogate = np.minimum(ratios * advantage, np.clip(ratios, 0.8, 1.2) * advantage).mean()
@@ -36,23 +44,12 @@ def test_the_parts_equal_the_formulas(ratio: Ratio, shift: float) -> None:
 @pytest.mark.parametrize("shift", [0.0, 0.1, 1.0])
 def test_the_derivative_is_that_of_the_scalar_loss(ratio: Ratio, beta: float, shift: float) -> None:
     """With respect to mean, deviation, scores and values it is what autograd gives from the textbook's scalar."""
-    output, batch = make_output(), make_batch(make_output(), ratio, shift)
-    if output.mean is None or output.log_std is None or output.logits is None:
-        raise TypeError
-    leaves = [output.mean.requires_grad_(), output.log_std.requires_grad_(), output.logits.detach().requires_grad_()]
-    normalized = torch.cat([torch.log_softmax(part, 1) for part in torch.split(leaves[2], list(BRANCHES), 1)], 1)
-    values = torch.randn(50, 1, generator=torch.Generator().manual_seed(3)).requires_grad_()
-    now = log_prob(PolicyOutput(leaves[0], leaves[1], normalized, None), batch)
-    ratios = ((now if ratio == "per_action" else now.sum(1, keepdim=True)) - batch.log_prob).exp()
+    scalar = make_scalar(ratio, shift)
+    batch = scalar.batch
+    ratios = (scalar.log_prob - batch.log_prob).exp()
     surrogate = torch.minimum(ratios * batch.advantage, ratios.clamp(0.8, 1.2) * batch.advantage).mean()
-    axes = leaves[1] + 0.5 * np.log(2 * np.pi * np.e)
-    per_step = (axes.mean(1) if ratio == "per_action" else axes.sum(1)) - (normalized.exp() * normalized).sum(1)
-    scalar = -surrogate + 0.5 * (values - batch.returns).square().mean() - beta * per_step.mean()
-    expected = torch.autograd.grad(scalar, [*leaves, values])
-    found, _ = ppo_loss(make_output(), values.detach(), batch, Coefficients(0.2, beta, ratio), BRANCHES)
-    for theirs, ours in zip(expected, found, strict=True):
-        assert ours is not None
-        assert torch.allclose(theirs, ours, rtol=1e-4, atol=1e-7)
+    found, _ = ppo_loss(make_output(), make_values(), batch, Coefficients(0.2, beta, ratio), BRANCHES)
+    scalar.check(-surrogate + scalar.value_error - beta * scalar.entropy, found)
 
 
 def test_a_ratio_beyond_the_clip_gives_no_gradient() -> None:

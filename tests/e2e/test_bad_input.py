@@ -1,4 +1,4 @@
-"""Wrong environments, addresses and names: one clear line, a documented exit code, never a traceback."""
+"""Wrong input of learners and actors: one clear line, a documented exit code."""
 
 from __future__ import annotations
 
@@ -7,12 +7,159 @@ import socket
 from pathlib import Path
 
 import pytest
+from rollcast.v1 import control_pb2
 
 from tests.e2e import toys
-from tests.e2e.processes import LearnerProcess, Processes
+from tests.e2e.processes import Child, LearnerProcess, Processes
 from tests.e2e.runs import small, write_run
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def run_file(tmp_path: Path) -> Path:
+    """A good run file."""
+    return write_run(tmp_path, {"CartPole": small()})
+
+
+def _refused(learner: Child, code: int) -> str:
+    """Waits until a learner has refused to start; returns the one line of its error."""
+    line = learner.fails_with(code)
+    assert line.startswith("error: ")
+    assert learner.err().count("error: ") == 1, learner.said()
+    assert learner.out() == ""
+    return line
+
+
+def test_an_unknown_key(processes: Processes, run_file: Path) -> None:
+    """A key that nobody knows is named with its line, and with the nearest one that exists."""
+    run_file.write_text(run_file.read_text().replace("buffer_size", "bufer_size"))
+    line = _refused(processes.learner(run_file), 11)
+    assert "hyperparameters.bufer_size" in line
+    assert "did you mean 'buffer_size'?" in line
+    assert f"{run_file}:" in line
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        "rollcast.torch_threads=100000",
+        "rollcast.lease_seconds=1e300",
+        "rollcast.lease_seconds=1e-9",
+        "rollcast.max_chunk_age_seconds=1e300",
+        "behaviors.CartPole.network_settings.num_layers=1e18",
+        "engine_settings.width=1e18",
+    ],
+)
+def test_a_number_beyond_all_bounds(processes: Processes, run_file: Path, item: str) -> None:
+    """What would crash the learner, or refuse every actor, ends the start with one line that names the bound."""
+    line = _refused(processes.learner(run_file, "--set", item), 11)
+    assert item.partition("=")[0] in line
+    assert "than or equal to" in line
+
+
+def test_a_folder_that_holds_a_run(processes: Processes, run_file: Path) -> None:
+    """A run is neither overwritten nor resumed without being told to."""
+    folder = processes.folder / "results" / "run"
+    folder.mkdir(parents=True)
+    (folder / "summary.json").write_text("{}")
+    line = _refused(processes.learner(run_file), 12)
+    assert "--resume" in line
+    assert "--force" in line
+    assert sorted(path.name for path in folder.iterdir() if path.name != ".lock") == ["summary.json"]
+
+
+def test_nothing_to_resume(processes: Processes, run_file: Path) -> None:
+    """--resume needs a run, and the runs that are there are named."""
+    (processes.folder / "results" / "another").mkdir(parents=True)
+    line = _refused(processes.learner(run_file, "--resume"), 13)
+    assert "'run'" in line
+    assert "another" in line
+
+
+def test_a_damaged_state(processes: Processes, run_file: Path) -> None:
+    """A run state that cannot be read is named and kept; nothing is started anew in silence."""
+    folder = processes.folder / "results" / "run"
+    folder.mkdir(parents=True)
+    state = folder / "run_state.pt"
+    state.write_bytes(b"PK\x03\x04 and then nothing that makes sense")
+    line = _refused(processes.learner(run_file, "--resume"), 15)
+    assert str(state) in line
+    assert "--force" in line
+    assert state.exists()
+
+
+def test_a_port_that_is_taken(processes: Processes, run_file: Path) -> None:
+    """A taken port is an error, never shared; the address is named."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        learner = processes.learner(run_file, port=port)
+        assert learner.wait() == 20, learner.said()
+    (line,) = learner.err().splitlines()
+    assert line.startswith(f"error: cannot listen on 127.0.0.1:{port}")
+
+
+def test_plain_text_beyond_this_machine(processes: Processes, run_file: Path) -> None:
+    """An address that others can reach needs --insecure."""
+    line = _refused(processes.learner(run_file, "--address", "0.0.0.0:0"), 11)
+    assert "--insecure" in line
+
+
+@pytest.mark.parametrize("flag", ["--address", "--http-address"])
+@pytest.mark.parametrize("host", ["a..b", "x" * 64])
+def test_a_host_that_is_no_name(processes: Processes, run_file: Path, flag: str, host: str) -> None:
+    """A host that cannot even be looked up is a mistake of the settings, in one line."""
+    assert host[:50] in _refused(processes.learner(run_file, "--insecure", flag, f"{host}:0"), 11)
+
+
+def test_a_folder_in_use(shared_learner: LearnerProcess, processes: Processes, run_file: Path) -> None:
+    """Two learners never write into one run folder."""
+    shared_learner.status()  # so it has its folder
+    results = ("--results-dir", str(shared_learner.folder.parent), "--resume=auto")
+    learner = processes.learner(run_file, *results)
+    assert str(shared_learner.folder) in _refused(learner, 12)
+
+
+def test_a_trainer_that_fails(processes: Processes, run_file: Path) -> None:
+    """Updates that no network survives end the learner with 40, a reason and a summary; the actor waits for the next."""
+    learner = processes.learner(run_file, "--set", "behaviors.CartPole.hyperparameters.learning_rate=1e30")
+    actor = processes.actor(learner.address, "CartPole-v1", "--num-envs", "2")
+    assert learner.wait() == 40, learner.said()
+    (event,) = learner.events("trainer_failed")
+    assert "learning_rate" in event["error"]
+    summary = json.loads((learner.folder / "summary.json").read_text())
+    assert summary["stop_reason"] == "trainer_failed"
+    ledger = summary["ledger"]
+    assert ledger["dropped"]["not_finite_update"] > 3 * 256
+    assert ledger["received"] == ledger["trained"] + ledger["queued"] + sum(ledger["dropped"].values())
+    assert actor.is_running
+    (farewell,) = actor.events("learner_drains")
+    assert "failed" in farewell["message"], "nobody knows whether it will be back"
+
+
+def test_rewards_beyond_measure(processes: Processes, run_file: Path) -> None:
+    """An actor whose rewards are finite, and their squares not, costs the run nothing: the others train on."""
+    learner = processes.learner(run_file)
+    bad = processes.actor(learner.address, toys.named("exploding"), "--num-envs", "2", name="bad")
+    good = processes.actor(learner.address, "tests.actor_client.envs.toys:Toy", "--num-envs", "2", name="good")
+    learner.wait_for(lambda: learner.events("rows_rejected"), "rows are refused", bad)
+    learner.wait_for_version("CartPole", learner.behavior("CartPole").version + 3, good)
+    refused = learner.events("rows_rejected")[0]
+    assert (refused["actor"], refused["reason"]) == ("bad", "not_finite")
+    assert "beyond 1e+15" in refused["detail"]
+    assert not learner.events("update_not_finite")
+    assert good.is_running
+
+
+def test_a_run_that_nobody_joins(processes: Processes, run_file: Path) -> None:
+    """A learner without actors waits, says so, and ends with success when its time is over."""
+    learner = processes.learner(run_file, "--max-wall-seconds", "1.5")
+    assert learner.status().state == control_pb2.RUN_STATE_WAITING
+    assert learner.wait() == 0, learner.said()
+    assert learner.events("waiting_for_actors")
+    summary = json.loads((learner.folder / "summary.json").read_text())
+    assert summary == {"run_id": "run", "generation": 1, "stop_reason": "max_wall_seconds"}
+
 
 NOBODY = "127.0.0.1:1"
 

@@ -53,9 +53,11 @@ class Bench:
         """Writes the run file."""
         self.run_file.write_text(RUN.replace("MAX_STEPS", str(max_steps)))
 
-    def start(self, *arguments: str, name: str = "unity") -> Child:
-        """Starts the command as a user would, run id `x`."""
+    def start(self, *arguments: str, name: str = "unity", usual_address: bool = False) -> Child:
+        """Starts the command as a user would, run id `x`, away from the usual port: any actor here may look there."""
         own = ["--run-id=x", f"--results-dir={self.results}", f"--base-port={self.port}", f"--env={self.build}"]
+        if not usual_address:
+            own.append("--address=127.0.0.1:0")
         module = ["-m", "actor_client.unity.dropin"]
         return self.processes.python(name, *module, str(self.run_file), *own, *arguments)
 
@@ -191,8 +193,8 @@ def test_a_signal_while_it_starts_is_one_line(bench: Bench) -> None:
 @pytest.mark.slow
 def test_two_runs_side_by_side(bench: Bench) -> None:
     """Another --base-port and --run-id is all that a second one needs: learner and page get ports of their own."""
-    first = bench.start(name="first")
-    second = bench.start("--run-id=y", f"--base-port={bench.port + 2}", name="second")
+    first = bench.start(name="first", usual_address=True)
+    second = bench.start("--run-id=y", f"--base-port={bench.port + 2}", name="second", usual_address=True)
     for child, run in ((first, "x"), (second, "y")):
         wait_until(lambda child=child, run=run: _connected_to(child, run), "its own learner", said=child.said)  # type: ignore[misc]
     found = [json.loads((bench.results / run / "address.json").read_text())["address"] for run in ("x", "y")]

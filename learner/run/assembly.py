@@ -17,7 +17,7 @@ from learner.observe.tensorboard import HYPERPARAMETERS, settings_table
 from learner.observe.view import RunState
 from learner.run.base import BaseRun
 from learner.run.checkpointing import CheckpointKeeper
-from learner.run.lockstep.barrier import make_lockstep
+from learner.run.lockstep.barrier import Lockstep
 from learner.run.setup import (
     SEED_PART,
     Configuration,
@@ -67,16 +67,7 @@ class Assembly(BaseRun):
         self.record = RunRecord.of(
             loaded, folder, generation=self.generation, seed=self.seed, view=self.view, live=self.sessions.live
         )
-        self.lockstep = make_lockstep(
-            self.service,
-            self.behaviors,
-            self.sessions,
-            ledger=self.ledger,
-            lessons=self.lessons,
-            send=self.commands.send,
-            run_status=self.run_status,
-            record=self.record,
-        )
+        self.lockstep = self._make_lockstep()
         self.keeper = self._make_keeper(checkpoints, state)
         if state is None:
             configuration.keep()
@@ -90,6 +81,21 @@ class Assembly(BaseRun):
     def active_state(self) -> RunState:
         """Returns TRAINING once a behavior was declared."""
         return RunState.TRAINING if self.loop.trainers else RunState.WAITING
+
+    def _make_lockstep(self) -> Lockstep | None:
+        if self.service.lockstep is None:
+            return None
+        lockstep = Lockstep(
+            self.service.lockstep,
+            self.behaviors,
+            self.sessions,
+            self.ledger,
+            self.lessons,
+            send=self.commands.send,
+            on_spoiled=self.record.note_spoiled,
+        )
+        self.run_status.lockstep = lockstep.view
+        return lockstep
 
     def _make_keeper(self, checkpoints: CheckpointStore, state: SavedRunState | None) -> CheckpointKeeper:
         """Makes what saves the run, and lets it go on from a saved state.

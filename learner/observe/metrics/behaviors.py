@@ -245,16 +245,6 @@ _COUNTERS: Final[Mapping[str, str]] = {
     "replay_evicted_undrawn_steps": "Of these, steps that were never drawn.",
     "evaluation_episodes": "Episodes that counted in evaluations.",
 }
-_UPDATE_GAUGES: Final = [
-    "loss",
-    "grad_norm",
-    "approx_kl",
-    "clip_ratio",
-    "entropy_nats",
-    "learning_rate",
-    "log_prob_error_max",
-]
-"""Named as in `LossNumbers`."""
 _REPLAY_COUNTERS: Final = ("replay_drawn_steps", "replay_evicted_steps", "replay_evicted_undrawn_steps")
 
 
@@ -350,8 +340,9 @@ class BehaviorMetrics:
         self.losses = numbers
         for term, gauge in self._terms.items():
             gauge.set(getattr(numbers, term))
-        for field in _UPDATE_GAUGES:
-            self._gauges[field].set(getattr(numbers, field))
+        for name, gauge in self._gauges.items():
+            if hasattr(numbers, name):
+                gauge.set(getattr(numbers, name))
         self._gauges["explained_variance_ratio"].set(numbers.explained_variance)
 
     def show_replay(self, numbers: ReplayNumbers) -> None:

@@ -30,9 +30,7 @@ from learner.ingest.sessions import SessionTable
 from learner.link.commands import Assign, Send, SetHold
 from learner.observe.view import LockstepView
 from learner.run.lockstep.rounds import Player, Round, assigned, check_full, check_room, quota_of, round_queue
-from learner.settings.service import LockstepSettings, ServiceSettings
-from learner.status.record import RunRecord
-from learner.status.run_status import RunStatus
+from learner.settings.service import LockstepSettings
 from learner.trainers.base import Trainer
 
 log = structlog.get_logger(__name__)
@@ -302,35 +300,3 @@ class Lockstep:
             steps_per_update=steps,
             checkpoint_updates=self._settings.checkpoint_updates,
         )
-
-
-def make_lockstep(
-    service: ServiceSettings,
-    behaviors: BehaviorTable,
-    sessions: SessionTable,
-    *,
-    ledger: Ledger,
-    lessons: Lessons,
-    send: Send,
-    run_status: RunStatus,
-    record: RunRecord,
-) -> Lockstep | None:
-    """Returns what leads a run in lock-step; None for one that is not. See `Lockstep` for the other arguments.
-
-    Args:
-        service: of the run file.
-        behaviors: see `Lockstep`.
-        sessions: see `Lockstep`.
-        ledger: see `Lockstep`.
-        lessons: see `Lockstep`.
-        send: see `Lockstep`.
-        run_status: shows how far it is.
-        record: keeps why the run is not reproducible any more.
-    """
-    if service.lockstep is None:
-        return None
-    lockstep = Lockstep(
-        service.lockstep, behaviors, sessions, ledger, lessons, send=send, on_spoiled=record.note_spoiled
-    )
-    run_status.lockstep = lockstep.view
-    return lockstep

@@ -178,8 +178,7 @@ def run_local(settings: GymSettings) -> ExitCode:
                 )
             )
             try:
-                policy = load_policy(settings.policy or "", batch.spec, batch.num_envs)
-                _step_locally(settings, batch, policy, stops)
+                _step_locally(settings, batch, load_policy(settings.policy or "", batch.spec, batch.num_envs), stops)
             finally:
                 batch.close()
         structlog.get_logger().info("stopped", reason=stops[0] if stops else "its time is over")

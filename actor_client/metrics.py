@@ -87,8 +87,7 @@ def _books(books: BooksView) -> Iterable[Metric]:
     yield counter("steps_acked", "Steps that the learner settled.", books.acked)
     discarded = _known(books.discarded, DISCARD_REASONS)
     yield _counters("steps_discarded", "Steps given up before they were in a chunk.", "reason", discarded)
-    dropped = _known(books.dropped, BOOKS_DROP_REASONS)
-    yield _counters("steps_dropped", "Steps given up in chunks.", "reason", dropped)
+    yield _counters("steps_dropped", "Steps given up in chunks.", "reason", _known(books.dropped, BOOKS_DROP_REASONS))
     yield counter("steps_ghost", "Steps of opponents that are not trained; outside the books.", books.ghost)
 
 

@@ -182,8 +182,7 @@ class Downlink:
 
     async def _loaded(self, description: PolicyDescription, payload: bytes, spec: BehaviorSpec) -> ActingPolicy:
         """Returns a policy that was made in a worker thread."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._workers, self._load, description, payload, spec)
+        return await asyncio.get_running_loop().run_in_executor(self._workers, self._load, description, payload, spec)
 
     def _refuse(self, index: int, why: str) -> None:
         """Reports a policy that cannot be used, at once; the old one stays."""

@@ -118,8 +118,7 @@ def recorded(
         if path is None:
             return batch
         if not recorders:
-            spec = replace(batch.spec, name=name)
-            recorders.append(DemoRecorder(path, spec, episodes=episodes, on_enough=on_enough))
+            recorders.append(DemoRecorder(path, replace(batch.spec, name=name), episodes=episodes, on_enough=on_enough))
         return RecordedBatch(batch, recorders[0])
 
     failed = True

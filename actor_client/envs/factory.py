@@ -71,8 +71,7 @@ def make_env_batch(
 
 def behavior_of(env: str) -> str:
     """Returns a behavior's name after an environment: `CartPole` for `CartPole-v1` and `package:CartPole-v1`."""
-    name = _VERSION_SUFFIX.sub("", env.rpartition(":")[2].rpartition("/")[2])
-    return name or DEFAULT_BEHAVIOR
+    return _VERSION_SUFFIX.sub("", env.rpartition(":")[2].rpartition("/")[2]) or DEFAULT_BEHAVIOR
 
 
 def _maker(env: str, num_envs: int | None, kwargs: dict[str, Any]) -> Callable[[], Any]:

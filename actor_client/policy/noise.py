@@ -171,8 +171,7 @@ class _Draws:
         self._generators = generators
         self._size = size
         self._draw = draw
-        numbers = max(1, len(generators) * size)
-        self._steps = max(1, min(MAX_BLOCK_STEPS, MAX_BLOCK_NUMBERS // numbers))
+        self._steps = max(1, min(MAX_BLOCK_STEPS, MAX_BLOCK_NUMBERS // max(1, len(generators) * size)))
         self._block = np.zeros((0, len(generators), size), np.float32)
         self._next = 0
 

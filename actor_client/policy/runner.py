@@ -94,8 +94,7 @@ class Policy:
         if fault is not None:
             raise PolicyUnusable(f"{name}: {fault}")
         try:
-            graph = Graph(payload, _inputs(description, spec), _outputs(description, spec))
-            return cls(description, spec, graph)
+            return cls(description, spec, Graph(payload, _inputs(description, spec), _outputs(description, spec)))
         except BadGraph as error:
             raise PolicyUnusable(f"{name}: {error}") from error
 

@@ -31,8 +31,7 @@ def load(kind: type[Settings], flags: Mapping[str, object], environ: Mapping[str
     try:
         return kind(**dict(flags))  # type: ignore[arg-type]
     except ValidationError as error:
-        problems = "; ".join(_explain(problem, flags) for problem in error.errors())
-        raise ActorError(ExitCode.USAGE, problems) from None
+        raise ActorError(ExitCode.USAGE, "; ".join(_explain(problem, flags) for problem in error.errors())) from None
     except SettingsError as error:  # a variable that shall hold JSON and does not
         raise ActorError(ExitCode.USAGE, f"a {PREFIX} variable cannot be read: {error}") from None
 

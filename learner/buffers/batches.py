@@ -73,8 +73,7 @@ class Minibatches:
 
     def _gather(self, name: str, source: Source, chosen: Tensor) -> Tensor:
         rows = chosen if source.places is None else source.places.index_select(0, chosen)
-        target = self._buffers[name][: chosen.shape[0]]
-        return torch.index_select(source.values, 0, rows, out=target)
+        return torch.index_select(source.values, 0, rows, out=self._buffers[name][: chosen.shape[0]])
 
     def _reserve(self, sources: Mapping[str, Source], rows: int) -> None:
         for name, source in sources.items():

@@ -235,8 +235,7 @@ class UpdateBuffer:
         """Says where the rows of the taken segments are; to be called when there is at least one."""
         self._staging.join()
         steps = np.array([segment.steps for segment in self._taken], np.int64)
-        starts = np.array([segment.first_row for segment in self._taken], np.int64)
-        rows = self.ring.places(spans(starts, steps + 1))
+        rows = self.ring.places(spans(np.array([segment.first_row for segment in self._taken], np.int64), steps + 1))
         finals = np.cumsum(steps + 1) - 1
         is_step = np.ones(len(rows))
         is_step[finals] = 0.0

@@ -230,8 +230,7 @@ def _read_sequences(
         shape = _read_header(stream, np.dtype(np.int64))
         if len(shape) != 2 or shape[1] != 2 or not 0 <= shape[0] <= len(rows):
             raise ValueError(f"its table of sequences has the shape {shape}")
-        data = _read_exactly(stream, 16 * shape[0])
-        starts, lengths = np.frombuffer(data, np.int64).reshape(shape).T
+        starts, lengths = np.frombuffer(_read_exactly(stream, 16 * shape[0]), np.int64).reshape(shape).T
         _read_end(stream)
     if bool(((lengths < 1) | (lengths > stride) | (starts < 0) | (starts >= used_rows - lengths)).any()):
         raise ValueError(f"its table of sequences has some that are not of 1 to {stride} steps")
@@ -298,8 +297,7 @@ def _write_array(
 ) -> None:
     kind, shape = form
     with archive.open(name, "w", force_zip64=True) as stream:
-        header = {"descr": kind.str, "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(stream, header)
+        np.lib.format.write_array_header_1_0(stream, {"descr": kind.str, "fortran_order": False, "shape": shape})
         for piece in pieces:
             stream.write(np.ascontiguousarray(piece).data)
 

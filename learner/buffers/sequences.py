@@ -161,8 +161,7 @@ class SequenceMinibatches:
         chosen = torch.from_numpy(np.concatenate([item.order for item in packs])).to(device)
         lengths = [len(item.steps) for item in packs]
         for item, rows, which in zip(packs, torch.split(steps, lengths), torch.split(chosen, size), strict=True):
-            columns = {name: source.at(rows) for name, source in sources.items()}
-            yield columns, sequences_of(table, item, which)
+            yield {name: source.at(rows) for name, source in sources.items()}, sequences_of(table, item, which)
 
 
 def sequences_of(table: SequenceTable, item: Pack, which: Tensor) -> Sequences:

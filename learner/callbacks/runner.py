@@ -139,8 +139,7 @@ def load_callbacks(names: Sequence[str]) -> list[tuple[str, object]]:
     """
     made: list[tuple[str, object]] = []
     for name in dict.fromkeys(names):
-        factory = plugins.find(_SETTING, name, ENTRY_POINTS, {})
-        callback = plugins.make(_SETTING, name, factory)
+        callback = plugins.make(_SETTING, name, plugins.find(_SETTING, name, ENTRY_POINTS, {}))
         if not plugins.make(_SETTING, name, lambda callback=callback: _heard(callback)):  # type: ignore[misc]
             raise UserError(
                 ExitCode.RUN_FILE,

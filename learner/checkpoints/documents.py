@@ -122,8 +122,7 @@ def read_document(path: Path, kind: str) -> dict[str, Any]:
     if not isinstance(document, dict) or not isinstance(document.get("format"), int):
         raise BadCheckpoint(path, "is not a checkpoint of Rollcast (it has no format number)")
     if document["format"] != FORMAT:
-        found = document["format"]
-        raise BadCheckpoint(path, f"has format {found}, this version of Rollcast reads format {FORMAT}")
+        raise BadCheckpoint(path, f"has format {document['format']}, this version of Rollcast reads format {FORMAT}")
     if document.get("kind") != kind:
         raise BadCheckpoint(path, f"is a checkpoint of kind {document.get('kind')!r}, not {kind!r}")
     return document

@@ -41,8 +41,7 @@ def safe_name(name: str) -> str:
         return name
     kept = "".join(character if name_problem(f"x{character}x") is None else "_" for character in name)
     kept = kept.strip(" .").encode("utf-8", "replace")[: _MAX_BYTES - 9].decode("utf-8", "ignore").strip(" .")
-    digest = hashlib.sha256(encoded).hexdigest()[:8]
-    return f"{kept or 'behavior'}-{digest}"
+    return f"{kept or 'behavior'}-{hashlib.sha256(encoded).hexdigest()[:8]}"
 
 
 def _is_free(name: str) -> bool:

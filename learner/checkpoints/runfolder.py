@@ -135,8 +135,7 @@ class RunFolder:
         """
         try:
             write_file(self.path / CONFIGURATION, to_yaml(document).encode("utf-8"))
-            listing = json.dumps(dict(sources), indent=2, ensure_ascii=False)
-            write_file(self.path / SOURCES, f"{listing}\n".encode())
+            write_file(self.path / SOURCES, f"{json.dumps(dict(sources), indent=2, ensure_ascii=False)}\n".encode())
         except WriteFailed as error:
             raise _cannot_write(error) from error
 

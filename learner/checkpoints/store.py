@@ -240,8 +240,7 @@ class CheckpointStore:
             write_file(path, data)
             model.unlink(missing_ok=True)
         _export(export, model)
-        entry = self._entry(step, reward, model, path)
-        self.status.set_best(behavior, BestEntry(entry, measure, revision))
+        self.status.set_best(behavior, BestEntry(self._entry(step, reward, model, path), measure, revision))
         self.save_status()
         return path
 

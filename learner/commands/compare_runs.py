@@ -169,8 +169,7 @@ def _legend_columns(names: Sequence[str]) -> int:
 
 def _draw(figure: Any, curves: Sequence[Curve], names: Sequence[str], key: str) -> None:
     by_steps, by_time = figure.subplots(1, 2, sharey=True)
-    seconds = max((curve.seconds[-1] for curve in curves), default=0.0)
-    unit, unit_seconds = _time_unit(seconds)
+    unit, unit_seconds = _time_unit(max((curve.seconds[-1] for curve in curves), default=0.0))
     for place, (curve, name) in enumerate(zip(curves, names, strict=True)):
         look = {
             "color": _COLORS[place % len(_COLORS)],

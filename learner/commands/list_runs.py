@@ -115,8 +115,7 @@ def _state(folder: Path, generation: int, summary: Mapping[str, Any], progress: 
         return "failed", reason
     if reason:
         return _STATES.get(reason, "stopped"), reason
-    has_run = any((folder / name).exists() for name in (JOURNAL_FILE, "address.json", "run_state.pt"))
-    if has_run:
+    if any((folder / name).exists() for name in (JOURNAL_FILE, "address.json", "run_state.pt")):
         return "killed", ""
     return ("unstarted" if generation and not summary and not progress else "unknown"), ""
 

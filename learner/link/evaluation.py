@@ -142,6 +142,5 @@ def hand_on(behavior: str, chunk: Chunk, sink: EvaluationSink) -> None:
         returns += shared[rows]
     assignments = columns.get("episode/assignment")
     numbers = [0] * len(rows) if assignments is None else assignments[rows].tolist()
-    lengths = columns["episode/length"][rows].tolist()
-    for number, total, length in zip(numbers, returns.tolist(), lengths, strict=True):
+    for number, total, length in zip(numbers, returns.tolist(), columns["episode/length"][rows].tolist(), strict=True):
         sink.add(behavior, chunk.team, number, Played(total, length))

@@ -78,8 +78,7 @@ class SelfAttention(nn.Module):
         scores = torch.matmul(self._heads(self.query(values)), keys) * (1.0 / math.sqrt(EMBEDDING))
         weights = torch.softmax(scores + padding.reshape(-1, 1, 1, self._count) * _NOT_THERE, dim=3)
         attended = torch.matmul(weights, self._heads(self.value(values)))
-        together = attended.permute(0, 2, 1, 3).reshape(-1, self._count, EMBEDDING)
-        found = _normalized(values + self.out(together))
+        found = _normalized(values + self.out(attended.permute(0, 2, 1, 3).reshape(-1, self._count, EMBEDDING)))
         there = (1.0 - padding).reshape(-1, self._count, 1)
         return (found * there).sum(1) / there.sum(1).clamp(min=1.0)
 

@@ -99,8 +99,7 @@ def categorical_entropy_backward(
 
 def branch_offsets(branches: Sequence[int], device: torch.device | str = "cpu") -> Tensor:
     """Returns where each branch begins in the side-by-side logits: ``[b]`` int64."""
-    sizes = torch.tensor([0, *branches[:-1]] if branches else [], dtype=torch.int64, device=device)
-    return sizes.cumsum(0)
+    return torch.tensor([0, *branches[:-1]] if branches else [], dtype=torch.int64, device=device).cumsum(0)
 
 
 def _per_choice(factors: Tensor, branches: Sequence[int]) -> Tensor:

@@ -141,6 +141,5 @@ class Memory(nn.Module):
 
 def _side_by_side(weights: list[Tensor]) -> list[Tensor]:
     """Puts weights into one piece of storage, in the order in which cuDNN wants them; else it copies them with a warning."""
-    whole = torch.cat([weight.reshape(-1) for weight in weights])
-    parts = torch.split(whole, [weight.numel() for weight in weights])
+    parts = torch.split(torch.cat([weight.reshape(-1) for weight in weights]), [weight.numel() for weight in weights])
     return [part.view(weight.shape) for part, weight in zip(parts, weights, strict=True)]

@@ -133,8 +133,7 @@ class TwinCritic(nn.Module):
         )
         units, goals = settings.hidden_units, self.encoder.goal_size
         count -= bool(goals)
-        last_read = self.memory or self.neck or self.encoder
-        self._encoded_size = last_read.size
+        self._encoded_size = (self.memory or self.neck or self.encoder).size
         inputs = self._encoded_size + self._axes
         widths = [inputs] + [units] * count
         gain = initializer.gains.hidden

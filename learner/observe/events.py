@@ -102,8 +102,7 @@ class EventFile:
         self._file.close()
 
     def _add(self, values: list[Any], step: int) -> None:
-        summary = _summary.Summary(value=values)
-        self._write(_event.Event(wall_time=time.time(), step=step, summary=summary))
+        self._write(_event.Event(wall_time=time.time(), step=step, summary=_summary.Summary(value=values)))
 
     def _write(self, event: Any) -> None:
         record = io.BytesIO()

@@ -203,8 +203,7 @@ def _kept_in(file: LogFile) -> Processor:
     def keep(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
         fields = structlog.processors.format_exc_info(logger, method, dict(event))
         first = {"level": fields.get("level"), "event": fields.get("event")}
-        rest = {key: value for key, value in fields.items() if key not in {*first, "timestamp", "_record"}}
-        file.write(first | rest)
+        file.write(first | {key: value for key, value in fields.items() if key not in {*first, "timestamp", "_record"}})
         return event
 
     return keep

@@ -139,8 +139,7 @@ class PanelPicture:
             parts.append(_lockstep(view.lockstep))
         roomy = FRAME_LINES + BLOCK_LINES * len(view.behaviors) <= height_lines
         for behavior in view.behaviors:
-            history = self._note(behavior)
-            parts += [Text(), _block(behavior, history)] if roomy else [_brief(behavior)]
+            parts += [Text(), _block(behavior, self._note(behavior))] if roomy else [_brief(behavior)]
         if view.last_error:
             parts += [Text(), _line(("last error  ", "red"), (text.printable(view.last_error), ""))]
         title = Text.assemble(

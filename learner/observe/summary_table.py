@@ -47,13 +47,11 @@ def summary_table(summary: Summary, width_columns: int) -> RenderableType:
         summary: of the run.
         width_columns: of the screen.
     """
-    reason = text.printable(summary.stop_reason)
-    title = Text(f"run {text.printable(summary.run_id)} ended: {reason}", "bold")
+    title = Text(f"run {text.printable(summary.run_id)} ended: {text.printable(summary.stop_reason)}", "bold")
     generation = f"generation {summary.generation}"
     columns = {text.printable(name): _cells(behavior) for name, behavior in summary.behaviors.items()}
     if not _fits(generation, columns, width_columns):
-        blocks = (_block(name, cells) for name, cells in columns.items())
-        return Group(title, Text(generation, "dim"), *blocks)
+        return Group(title, Text(generation, "dim"), *(_block(name, cells) for name, cells in columns.items()))
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column(generation, style="dim", no_wrap=True)
     for name in columns:
@@ -70,8 +68,7 @@ def _fits(generation: str, columns: Mapping[str, Mapping[str, str]], width_colum
     """Whether no name and no number would be broken; reasons and paths may be."""
     if len(columns) < 2:
         return True
-    labels = {label for cells in columns.values() for label in cells}
-    needed = max(map(len, (generation, *labels)))
+    needed = max(map(len, (generation, *{label for cells in columns.values() for label in cells})))
     for name, cells in columns.items():
         words = (word for label, cell in cells.items() if label not in _FOLDS for word in cell.split())
         needed += 2 + max(map(len, (name, *words)))

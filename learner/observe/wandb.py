@@ -81,8 +81,7 @@ class WandbWriter:
                 continue
             values[f"{category}/{key}"] = summary.value
             if summary.aggregation is Aggregation.HISTOGRAM and summary.values.size:
-                drawn = np.clip(summary.values, -LARGEST_DRAWN, LARGEST_DRAWN)
-                counted = np.histogram(drawn, bins=HISTOGRAM_BINS)
+                counted = np.histogram(np.clip(summary.values, -LARGEST_DRAWN, LARGEST_DRAWN), bins=HISTOGRAM_BINS)
                 values[f"{category}/{key}_hist"] = self._wandb.Histogram(np_histogram=counted)
         self._run.log(values)
 

@@ -60,8 +60,7 @@ def check_export(network: PolicyNetwork, render: Callable[[State], bytes], seed:
             feed = random_inputs(network.spec, network.memory_size, batch_size, random)
             with torch.no_grad():
                 expected = call(network, [torch.from_numpy(value) for value in feed.values()])
-            found = session.run(list(names), feed)
-            for name, ours, theirs in zip(names, expected, found, strict=True):
+            for name, ours, theirs in zip(names, expected, session.run(list(names), feed), strict=True):
                 _compare(name, batch_size, ours.detach().numpy(), theirs)
     except UserError:
         raise

@@ -52,8 +52,7 @@ def export_graph(network: PolicyNetwork) -> ModelProto:
         raise ValueError(f"the network has parameters named like inputs or outputs: {', '.join(clash)}; rename them")
     example = example_inputs(network)
     stateless = _Stateless(network, tuple(state))
-    values = {**example, **state}
-    model = trace(stateless, values, outputs, opset=OPSET, batched={*inputs, *outputs})
+    model = trace(stateless, {**example, **state}, outputs, opset=OPSET, batched={*inputs, *outputs})
     declare(model.graph.input, example, batched=inputs)
     _convert_inputs(model.graph, network.spec)
     used = {name for node in model.graph.node for name in node.input}

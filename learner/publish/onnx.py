@@ -97,8 +97,7 @@ class PolicyExporter:
         for dtype in {tensors[name].dtype for name in remote}:
             names = [name for name in remote if tensors[name].dtype == dtype]
             together = torch.cat([tensors[name].reshape(-1) for name in names]).cpu()
-            parts = torch.split(together, [tensors[name].numel() for name in names])
-            tensors.update(zip(names, parts, strict=True))
+            tensors.update(zip(names, torch.split(together, [tensors[name].numel() for name in names]), strict=True))
         return {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in tensors.items()}
 
 

@@ -6,12 +6,12 @@ import time
 from collections.abc import Mapping
 
 import structlog
-from rollcast.enums import Squash
+from rollcast.policies import PolicyDescription
 from torch import Tensor
 
 from learner.link.policies import StoredPolicy
 from learner.networks.policy import PolicyNetwork
-from learner.publish.describe import Progress, describe
+from learner.publish.describe import Progress
 from learner.publish.onnx import PolicyExporter
 from learner.publish.store import PolicyStore
 
@@ -24,37 +24,15 @@ class PolicyPublisher:
     Args:
         network: what acts; its graph is exported and verified.
         store: where they go.
-        behavior_index: the behavior's number in this run.
-        generation: the learner's start.
-        deterministic: actors take the mode of the distribution.
-        squash: what is done to a continuous draw first; None goes by the network.
-        memory_stride: rows between two records of memory.
+        template: describes the network, but for what differs between versions; see `describe`.
 
     Raises:
         PolicyCheckFailed: the exported policy does not compute what the network computes.
     """
 
-    def __init__(
-        self,
-        network: PolicyNetwork,
-        store: PolicyStore,
-        *,
-        behavior_index: int,
-        generation: int,
-        deterministic: bool = False,
-        squash: Squash | None = None,
-        memory_stride: int = 0,
-    ) -> None:
+    def __init__(self, network: PolicyNetwork, store: PolicyStore, template: PolicyDescription) -> None:
         self._store = store
         began = time.monotonic()
-        template = describe(
-            network,
-            behavior_index=behavior_index,
-            generation=generation,
-            deterministic=deterministic,
-            squash=squash,
-            memory_stride=memory_stride,
-        )
         self._exporter = PolicyExporter(network, template)
         self._exporter.verify()
         seconds = round(time.monotonic() - began, 2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -16,8 +15,10 @@ from learner.ingest.ledger import Ledger
 from learner.ingest.sessions import SessionTable
 from learner.link.commands import CommandChannel
 from learner.link.evaluation import EvaluationSink
+from learner.networks.policy import PolicyNetwork
 from learner.observe.stats import StatsReporter
 from learner.observe.view import RunState, RunView
+from learner.publish.describe import describe
 from learner.publish.publisher import PolicyPublisher
 from learner.publish.store import PolicyStore
 from learner.run.control import RunControl
@@ -128,18 +129,22 @@ class BaseRun(ABC):
             is_deterministic: the mode of the distribution acts.
             saver: where model files are written.
         """
-        return TrainerContext(
-            behavior=behavior,
-            ledger=self.ledger,
-            stats=stats,
-            open_publisher=partial(
-                PolicyPublisher,
-                store=self.store,
+
+        def open_publisher(network: PolicyNetwork) -> PolicyPublisher:
+            template = describe(
+                network,
                 behavior_index=behavior.index,
                 generation=self.generation,
                 deterministic=is_deterministic,
                 memory_stride=behavior.memory_stride,
-            ),
+            )
+            return PolicyPublisher(network, self.store, template)
+
+        return TrainerContext(
+            behavior=behavior,
+            ledger=self.ledger,
+            stats=stats,
+            open_publisher=open_publisher,
             generation=self.generation,
             seed=seed,
             device=self.device,

@@ -44,8 +44,7 @@ class OperatorSignals:
 
         They are not for whoever was asked before: the system's answer to both is the end of the process.
         """
-        thread = threading.Thread(target=self._work, name="operator-signals", daemon=True)
-        thread.start()
+        threading.Thread(target=self._work, name="operator-signals", daemon=True).start()
         for number in (SAVE, PAUSE_OR_RESUME):
             signal.signal(number, self._on_signal)
         try:

@@ -68,8 +68,7 @@ class PolicyService:
                 code=grpc.StatusCode.NOT_FOUND,
                 metadata={"behavior": request.behavior[:128]},
             )
-        policy = self._store.get(behavior.name, request.generation, request.version)
-        encoded = await self._broadcast.encoded(policy)
+        encoded = await self._broadcast.encoded(self._store.get(behavior.name, request.generation, request.version))
         # Header and frame have the same numbers in GetPolicyResponse as in SubscribeResponse.
         await self._send(encoded.messages, context)
 

@@ -129,8 +129,7 @@ class RunRecord:
         """Notes that the learner listens."""
         name = "resumed" if self._resumed else "started"
         self._journal.note(name, seed=self._seed, address=address, versions=main_versions())
-        run = RunStarted(self._folder.name, self._folder, self._generation, self._resumed, self._seed, address)
-        self._tell(run)
+        self._tell(RunStarted(self._folder.name, self._folder, self._generation, self._resumed, self._seed, address))
         self._thread = threading.Thread(target=self._look_often, name="record", daemon=True)
         self._thread.start()
 
@@ -150,8 +149,7 @@ class RunRecord:
             return
         finished = news.episodes - before.episodes
         if finished > 0:
-            newest = tuple(returns)[-finished:]
-            self._tell(EpisodesFinished(behavior, news.episodes, finished, newest))
+            self._tell(EpisodesFinished(behavior, news.episodes, finished, tuple(returns)[-finished:]))
         if news.version > before.version:
             self._tell(
                 PolicyUpdated(
@@ -257,8 +255,7 @@ class RunRecord:
         try:
             view = self._view()
             self._told_state = view.state
-            document = progress_document(view, dict(self._best), time.time())
-            write_progress(self._folder, document | instead)
+            write_progress(self._folder, progress_document(view, dict(self._best), time.time()) | instead)
         except WriteFailed as error:
             if self._throttle.admit("progress") is not None:
                 log.warning("progress_not_kept", error=str(error))

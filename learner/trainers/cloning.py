@@ -171,8 +171,7 @@ class BehavioralCloning:
             packed = pack(cut, order[batch * size : (batch + 1) * size])
             memory = torch.zeros(len(packed.order), self._policy.memory_size, device=self._device)
             steps = torch.from_numpy(np.ascontiguousarray(packed.steps)).to(self._device)
-            sequences = Unrolled(torch.from_numpy(np.ascontiguousarray(packed.batch_sizes)), memory)
-            yield self._batch(steps, sequences)
+            yield self._batch(steps, Unrolled(torch.from_numpy(np.ascontiguousarray(packed.batch_sizes)), memory))
 
     def _batch(self, steps: Tensor, sequences: Unrolled | None = None) -> CloningBatch:
         return CloningBatch(self._buffer.at(steps), self._buffer.masks_at(steps), sequences)

@@ -286,8 +286,7 @@ class RLTrainer(Trainer):
 
     def _publish(self) -> None:
         state: Mapping[str, Tensor] = self.policy.state_dict()
-        progress = Progress(self._version, self._optimizer_steps, self._steps_trained)
-        self._publisher.publish(state, progress)
+        self._publisher.publish(state, Progress(self._version, self._optimizer_steps, self._steps_trained))
         self._metrics.note_published()
 
     def _cadence(self, before: int) -> None:

@@ -59,8 +59,7 @@ class RunHooks:
         """Returns the status at this moment."""
         run = self._control.status()
         live = sorted(self._sessions.live(), key=lambda session: session.actor_index)
-        actors = tuple(self._actor(session) for session in live)
-        return StatusView(run, actors, self._version)
+        return StatusView(run, tuple(self._actor(session) for session in live), self._version)
 
     def history(self, behavior: str, since: float) -> HistoryView | None:
         """Returns the curves of a behavior later than a time."""

@@ -202,8 +202,7 @@ class Outbox:
             self._give_back(bundles)
         while self.stats:  # nothing else is to be sent, or left them room
             link = self._link
-            alone = Chunk(generation=generation, behavior_index=link.behavior_index, team=link.team)
-            self._send(alone, agents)
+            self._send(Chunk(generation=generation, behavior_index=link.behavior_index, team=link.team), agents)
 
     def _send(self, chunk: Chunk, agents: int) -> None:
         chunk.agents = agents

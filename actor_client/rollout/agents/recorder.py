@@ -188,8 +188,7 @@ class AgentRecorder:
         self._pool.observe(rows, batch.observations, None)
         finals, interrupted = rows.tolist(), batch.interrupted.tolist()
         cut_off = [interrupted[place] for place in places]
-        unused = self._segments.end(ended, cut_off, [finals[place] for place in places], now)
-        self._pool.give_back(unused)
+        self._pool.give_back(self._segments.end(ended, cut_off, [finals[place] for place in places], now))
         self._segments.ease(self.agents, self.most_agents, now)
         for agent, is_cut_off in zip(ended, cut_off, strict=True):
             self._record(agent, SegmentEnd.TRUNCATED if is_cut_off else SegmentEnd.TERMINATED, now)
@@ -301,8 +300,7 @@ class AgentRecorder:
     def _forget_oldest(self, env: int, present: Collection[int]) -> None:
         """Forgets agents that are not present until there are no more than allowed, or none is left."""
         known = self._agents[env]
-        absent = [identity for identity in known if identity not in present]
-        surplus = absent[: len(known) - self._max_agents]
+        surplus = [identity for identity in known if identity not in present][: len(known) - self._max_agents]
         for identity in surplus:
             self._lose(known.pop(identity), TOO_MANY_AGENTS)
         if (left_out := self._notices.due(TOO_MANY_AGENTS)) is not None:

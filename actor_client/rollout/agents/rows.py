@@ -281,8 +281,7 @@ class RowPool:
             del columns["group_step"]
         memory = None
         if self._memory is not None:
-            chosen = rows[remembered_rows(segments.lengths, self.memory_form.stride)]
-            memory = self._memory.take(chosen, axis=0)
+            memory = self._memory.take(rows[remembered_rows(segments.lengths, self.memory_form.stride)], axis=0)
         return Rows(columns, self._versions.take(rows), float(self._taken_at.take(rows).min()), memory)
 
     def seen(self, rows: Index) -> tuple[list[NDArray[Any]], NDArray[np.uint8] | None]:

@@ -112,8 +112,7 @@ class RowLog:
         if self._memory is not None:
             chosen = rows[remembered_rows(segments.lengths, self._memory_form.stride)]
             memory = self._memory.reshape(self.capacity * self._agents, -1).take(chosen, axis=0)
-        oldest = float(self._taken_at[int(steps.min()) % self.capacity])
-        return Rows(columns, self.versions(steps), oldest, memory)
+        return Rows(columns, self.versions(steps), float(self._taken_at[int(steps.min()) % self.capacity]), memory)
 
     def versions(self, steps: Index) -> NDArray[np.uint64]:
         """Returns the versions that acted at the given steps, uint64 [N]."""

@@ -70,8 +70,7 @@ class Child:
         try:
             self._process: subprocess.Popen[bytes] = start_process(command, output=None, ends_with_parent=True)
         except OSError as error:
-            message = f"{command[0]} cannot be started: {error.strerror}"
-            raise DropInError(ExitCode.MISSING_EXTRA, message) from None
+            raise DropInError(ExitCode.MISSING_EXTRA, f"{command[0]} cannot be started: {error.strerror}") from None
 
     @property
     def code(self) -> int | None:

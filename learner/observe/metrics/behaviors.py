@@ -61,8 +61,7 @@ class ArraySeries:
         if not finite.all():
             flat = flat[finite]
             chosen = None if chosen is None else chosen[finite]
-        places = np.searchsorted(self._bounds, flat, side="left")
-        counts = np.bincount(places, chosen, minlength=len(self._counts))
+        counts = np.bincount(np.searchsorted(self._bounds, flat, side="left"), chosen, minlength=len(self._counts))
         self.add(counts, float(flat.sum() if chosen is None else flat @ chosen))
 
     def add(self, counts: Sequence[float] | NDArray[Any], total: float) -> None:

@@ -150,8 +150,7 @@ class Lockstep:
         if playing is None or playing.is_released:
             return
         # Before the queues: what somebody sent who is gone by now is in them.
-        live = {session.session_id for session in self._sessions.live()}
-        for player in playing.lose(live):
+        for player in playing.lose({session.session_id for session in self._sessions.live()}):
             self.spoil(f"actor {player.actor_index} ({player.name}) was lost")
         behaviors = self._trained()
         awaited = playing.awaited(behaviors)
@@ -241,8 +240,7 @@ class Lockstep:
                 save(trainers)
         self._has_begun = True
         versions = {trainer.context.behavior.index: trainer.version for trainer in trainers.values()}
-        trained = frozenset(behavior.index for behavior in behaviors)
-        playing = Round(self._round + 1, tuple(players), versions, trained)
+        playing = Round(self._round + 1, tuple(players), versions, frozenset(behavior.index for behavior in behaviors))
         assignment = self._order(playing)
         self._resets = False
         self._playing = playing

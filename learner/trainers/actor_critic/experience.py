@@ -224,8 +224,7 @@ class ExperienceMaker:
 
     def _normalized(self, advantages: Tensor) -> Tensor:
         """Subtracts the mean and divides by the standard deviation, over the steps of all learners."""
-        ones = torch.ones_like(advantages)
-        count, total = self._reduce.sums(torch.stack((ones.sum(), advantages.sum())))
+        count, total = self._reduce.sums(torch.stack((torch.ones_like(advantages).sum(), advantages.sum())))
         centered = advantages - total / count
         squares = self._reduce.sums(centered.square().sum())
         normalized: Tensor = centered / ((squares / count).sqrt() + 1e-10)

@@ -84,8 +84,7 @@ class Recurrence:
 
     def table(self, plan: Plan, storage: Mapping[str, Tensor]) -> SequenceTable:
         """Cuts the taken segments, and reads what the policy remembered before each sequence."""
-        lengths = np.array([segment.steps for segment in plan.segments], np.int64)
-        cut = cut_segments(lengths, self._stride)
+        cut = cut_segments(np.array([segment.steps for segment in plan.segments], np.int64), self._stride)
         starts = torch.from_numpy(cut.starts).to(plan.step_rows.device)
         return SequenceTable(cut, storage[MEMORY].index_select(0, plan.step_rows.index_select(0, starts)), None)
 
@@ -185,8 +184,7 @@ class Recurrence:
         """Keeps the memories of episodes that go on."""
         for key in list(self._live)[: max(0, len(self._live) - MAX_CARRIED)]:
             del self._live[key]
-        rows = np.array([live.row for live in self._live.values()], np.int64)
-        self._carried = pool.index_select(0, _on(pool, rows))
+        self._carried = pool.index_select(0, _on(pool, np.array([live.row for live in self._live.values()], np.int64)))
         # Row 0 of every pool holds zeros.
         self._live = {key: live._replace(row=row, wave=0) for row, (key, live) in enumerate(self._live.items(), 1)}
 

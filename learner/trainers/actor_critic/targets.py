@@ -76,8 +76,7 @@ def reverse_affine_scan(delta: Tensor, coefficient: Tensor, longest: int) -> Ten
         reach = total.shape[0] - step
         if reach <= 0:
             break
-        head = torch.addcmul(total[:reach], product[:reach], total[step:])
-        total = torch.cat((head, total[reach:]))
+        total = torch.cat((torch.addcmul(total[:reach], product[:reach], total[step:]), total[reach:]))
         # Behind `reach` a chain has run over the end, where its product is 0 already.
         product = torch.cat((product[:reach] * product[step:], product[reach:]))
         step *= 2

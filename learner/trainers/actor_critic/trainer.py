@@ -93,8 +93,7 @@ class ActorCriticTrainer(OnPolicyTrainer):
 
     def create_policy(self, spec: BehaviorSpec) -> PolicyNetwork:
         """Makes the network that acts."""
-        policy = PolicyNetwork(spec, self.trainer_settings.network_settings, self._weights)
-        return policy.to(self.context.device)
+        return PolicyNetwork(spec, self.trainer_settings.network_settings, self._weights).to(self.context.device)
 
     def create_optimizer(self) -> None:
         """Makes the critic, the reward signals and the optimizer."""

@@ -97,8 +97,7 @@ def record_policy(policy: PolicyNetwork, batch: Batch) -> Acting:
         next_hidden, _ = policy.body.record(batch.next_observations)
         hidden, body = policy.body.record(batch.observations)
         return Acting(hidden, next_hidden, body)
-    sequences = Unrolled(remembered.batch_sizes, remembered.memory)
-    rows, body = policy.body.record(remembered.observations, sequences)
+    rows, body = policy.body.record(remembered.observations, Unrolled(remembered.batch_sizes, remembered.memory))
     return Acting(rows.index_select(0, remembered.now), remembered.after(rows), body)
 
 
@@ -206,8 +205,7 @@ class BatchMaker:
         """Reads what was drawn."""
         rows, next_rows = part.places
         transitions = self.transitions(rows, next_rows)
-        storage = self._memory.storage
-        masks = storage[ACTION_MASK] if self._branches and self._memory.masked else None
+        masks = self._memory.storage[ACTION_MASK] if self._branches and self._memory.masked else None
         return Batch(
             transitions.observations,
             transitions.next_observations,

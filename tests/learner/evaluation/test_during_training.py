@@ -24,7 +24,7 @@ from learner.link.commands import Command, EndEvaluation, StartEvaluation
 from learner.link.evaluation import EvaluationResult, Order, Played
 from learner.link.policies import StoredPolicy
 from learner.observe.metrics.learner import LearnerMetrics
-from learner.publish.describe import Progress
+from learner.publish.describe import Progress, describe
 from learner.publish.publisher import PolicyPublisher
 from learner.publish.store import PolicyStore
 from learner.settings.service import EvaluationSettings
@@ -284,7 +284,7 @@ def test_the_kept_policy_is_the_measured_one(tmp_path: Path, monkeypatch: pytest
         bench, trainer = make()
         name, store, checkpoints = trainer.brain_name, PolicyStore(), CheckpointStore(folder)
         publisher, keep = (
-            PolicyPublisher(trainer.policy, store, behavior_index=0, generation=1),
+            PolicyPublisher(trainer.policy, store, describe(trainer.policy, behavior_index=0, generation=1)),
             bench.published.publish,
         )
         publisher.publish(trainer.policy.state_dict(), bench.published.progress[-1])

@@ -168,7 +168,8 @@ def network() -> PolicyNetwork:
 def test_a_published_version_crosses_the_wire_and_acts(network: PolicyNetwork) -> None:
     """What the store holds passes header, frames and digest, and runs."""
     store = PolicyStore()
-    publisher = PolicyPublisher(network, store, behavior_index=3, generation=7, deterministic=True, squash=Squash.NONE)
+    template = describe(network, behavior_index=3, generation=7, deterministic=True, squash=Squash.NONE)
+    publisher = PolicyPublisher(network, store, template)
     publisher.publish(network.state_dict(), Progress(5, 40, 4000))
     stored = store.latest("Walker")
     assert stored is not None
@@ -189,7 +190,7 @@ def test_a_published_version_crosses_the_wire_and_acts(network: PolicyNetwork) -
 def test_order_is_kept(network: PolicyNetwork) -> None:
     """No version is published twice."""
     store = PolicyStore()
-    publisher = PolicyPublisher(network, store, behavior_index=0, generation=1)
+    publisher = PolicyPublisher(network, store, describe(network, behavior_index=0, generation=1))
     publisher.publish(network.state_dict(), Progress(0, 40, 4000))
     with pytest.raises(VersionOrderError):
         publisher.publish(network.state_dict(), Progress(0, 40, 4000))

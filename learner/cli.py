@@ -17,9 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from learner.commands.compare_runs import add_compare
 from learner.commands.evaluate import add_evaluate
-from learner.commands.list_runs import add_runs
 from learner.common.exits import ExitCode, UserError
 
 if TYPE_CHECKING:
@@ -61,6 +59,7 @@ def add_mlagents_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
+_RETURN = "Environment/Cumulative Reward"
 _EXIT_CODES = "exit codes:\n" + "\n".join(f"  {code.value:3d}  {code.help}" for code in ExitCode)
 
 
@@ -94,8 +93,8 @@ def build_parser() -> argparse.ArgumentParser:
     ):
         _add_operator_command(commands.add_parser(name, help=text), function)
     add_evaluate(commands.add_parser("evaluate", help="measure a run's policy: so many episodes, nothing is trained"))
-    add_runs(commands.add_parser("runs", help="list runs: their state, steps and best return"))
-    add_compare(commands.add_parser("compare", help="draw the curves of runs as a picture"))
+    _add_runs(commands.add_parser("runs", help="list runs: their state, steps and best return"))
+    _add_compare(commands.add_parser("compare", help="draw the curves of runs as a picture"))
     return parser
 
 
@@ -184,6 +183,35 @@ def _add_settings_arguments(parser: argparse.ArgumentParser) -> None:
         help="set any value of the run file, as in behaviors.CartPole.max_steps=1e5",
     )  # fmt: skip
     add_mlagents_flags(parser)
+
+
+def _add_runs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--results-dir", metavar="DIR", default="results", help="where run folders are")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=_runs)
+
+
+def _runs(parsed: argparse.Namespace) -> int:
+    from learner.commands.list_runs import runs_text
+
+    sys.stdout.write(runs_text(Path(parsed.results_dir), as_json=parsed.json) + "\n")
+    return ExitCode.OK
+
+
+def _add_compare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="names of runs, or paths of run folders")
+    parser.add_argument("--results-dir", metavar="DIR", default="results", help="where run folders are")
+    parser.add_argument("--out", metavar="FILE.png", type=Path, default=Path("compare.png"), help="the picture")
+    parser.add_argument("--key", metavar="KEY", default=_RETURN, help=f"the statistic (default: {_RETURN})")
+    parser.set_defaults(run=_compare)
+
+
+def _compare(parsed: argparse.Namespace) -> int:
+    from learner.commands.compare_runs import compare
+
+    path = compare(Path(parsed.results_dir), parsed.runs, parsed.key, parsed.out)
+    sys.stdout.write(f"{path}\n")
+    return ExitCode.OK
 
 
 def _add_serve(parser: argparse.ArgumentParser) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import io
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -222,18 +220,3 @@ def _in_thousands(value: float, _position: int) -> str:
     if abs(value) >= 1e6:
         return f"{value / 1e6:g}M"
     return f"{value / 1e3:g}k" if abs(value) >= 1e3 else f"{value:g}"
-
-
-def add_compare(parser: argparse.ArgumentParser) -> None:
-    """Sets up the command `compare`."""
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="names of runs, or paths of run folders")
-    parser.add_argument("--results-dir", metavar="DIR", default="results", help="where run folders are")
-    parser.add_argument("--out", metavar="FILE.png", type=Path, default=Path("compare.png"), help="the picture")
-    parser.add_argument("--key", metavar="KEY", default=RETURN_KEY, help=f"the statistic (default: {RETURN_KEY})")
-    parser.set_defaults(run=_compare)
-
-
-def _compare(parsed: argparse.Namespace) -> int:
-    path = compare(Path(parsed.results_dir), parsed.runs, parsed.key, parsed.out)
-    sys.stdout.write(f"{path}\n")
-    return ExitCode.OK

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -249,15 +247,3 @@ def age(seconds: float | None) -> str:
         if seconds >= size:
             return f"{int(seconds // size)} {unit}"
     return f"{int(seconds)} s"
-
-
-def add_runs(parser: argparse.ArgumentParser) -> None:
-    """Sets up the command `runs`."""
-    parser.add_argument("--results-dir", metavar="DIR", default="results", help="where run folders are")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=_runs)
-
-
-def _runs(parsed: argparse.Namespace) -> int:
-    sys.stdout.write(runs_text(Path(parsed.results_dir), as_json=parsed.json) + "\n")
-    return ExitCode.OK

@@ -136,7 +136,8 @@ def history_document(view: HistoryView) -> dict[str, Any]:
 
 def _behavior(view: BehaviorView) -> dict[str, Any]:
     shown = asdict(view)
-    return {**shown, "mean_return": shown.pop("mean_return_100"), "books": {**view.books, "balanced": view.is_balanced}}
+    mean_return = shown.pop("mean_return_100")
+    return {**shown, "mean_return": mean_return, "books": {**view.books, "balanced": view.is_balanced}}
 
 
 def _actor(view: ActorView) -> dict[str, Any]:

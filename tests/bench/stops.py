@@ -19,10 +19,11 @@ WAITING = "waiting"
 IMPORTING = "importing modules"
 OTHER = "other"
 
-_STOPS = (
+STOPS = (
     ("actor_client/envs", "1 step: environments"),
-    ("actor_client/rollout/loop", "1 step: loop"),
-    ("actor_client/rollout/stage", "1 step: loop"),
+    ("actor_client/rollout/vector/loop", "1 step: loop"),
+    ("actor_client/rollout/vector/environments", "1 step: loop"),
+    ("actor_client/rollout/agents/loop", "1 step: loop"),
     ("actor_client/rollout", "2 segment, chunk"),
     ("protos/rollcast", "3 encode, decode"),
     ("actor_client/connection", "4 send"),
@@ -34,11 +35,12 @@ _STOPS = (
     ("learner/trainers/actor_critic/targets", "7-8 stage, batch"),
     ("learner/trainers", "9 update"),
     ("learner/networks", "9 update"),
+    ("learner/optimizers", "9 update"),
     ("learner/rewards", "9 update"),
     ("learner/publish", "10 publish"),
     ("learner/observe", "observe"),
     ("learner/checkpoints", "checkpoints"),
-    ("learner/recovery", "checkpoints"),
+    ("learner/run/checkpointing", "checkpoints"),
 )
 _PARTS = ("actor_client/", "learner/", "protos/")
 _WAITS = frozenset({"<method 'acquire' of '_thread.lock' objects>", "<method 'acquire' of '_thread.RLock' objects>"})
@@ -93,7 +95,7 @@ def stop_of(function: Function) -> str | None:
         return None
     if not path.startswith(_PARTS):
         return None
-    return next((stop for prefix, stop in _STOPS if path.startswith(prefix)), OTHER)
+    return next((stop for prefix, stop in STOPS if path.startswith(prefix)), OTHER)
 
 
 def _arrived(table: Mapping[Function, Any], own: Mapping[Function, float]) -> dict[str, float]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rollcast.specs import BehaviorSpec
 
-from tests.bench.stops import OTHER, shares, stop_of
+from tests.bench.stops import OTHER, STOPS, shares, stop_of
 from tests.protos.builders import CARTPOLE
 
 
@@ -44,3 +44,10 @@ def test_functions_outside_the_packages_have_no_stop() -> None:
     """Neither tests nor libraries are on the way of a step."""
     assert stop_of((__file__, 1, "work")) is None
     assert stop_of((json.__file__, 1, "dumps")) is None
+
+
+def test_every_stop_is_there() -> None:
+    """Each place that a stop names is a module or a package."""
+    root = Path(__file__).resolve().parents[2]
+    gone = [place for place, _ in STOPS if not (root / place).is_dir() and not (root / f"{place}.py").exists()]
+    assert gone == []

@@ -346,6 +346,7 @@ def test_the_status() -> None:
     }  # fmt: skip
     (row,) = document["behaviors"]
     assert (row["name"], row["version"], row["mean_return"], row["target_return"]) == ("CartPole", 3, 20.5, 475.0)
+    assert "mean_return_100" not in row
     assert row["books"] == {**BOOKS, "balanced": True}
     (actor_row,) = document["actors"]
     assert (actor_row["name"], actor_row["index"], actor_row["lag"], actor_row["wait_share"]) == ("rig", 4, None, None)

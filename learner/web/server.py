@@ -58,7 +58,9 @@ class Connections:
         self._limit = limit
         self._patience_seconds = patience_seconds
         self._since: dict[RequestHandler, float] = {}
-        self._coming = 0
+        # The server forgets the transport of a connection that it closes, also while the client has not read everything.
+        self._transports: dict[RequestHandler, asyncio.Transport] = {}
+        self._coming = self._leaving = 0
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -72,29 +74,43 @@ class Connections:
     def accept(self, server: Server) -> RequestHandler | Refusal:
         """Returns the protocol of a new connection; for ``create_server``."""
         loop = asyncio.get_running_loop()
-        self._since = {each: since for each, since in self._since.items() if each.transport is not None}
-        if len(self._since) + self._coming >= self._limit and not self._make_room(loop.time()):
+        present = frozenset(server.connections)
+        self._since = {each: since for each, since in self._since.items() if each in present}
+        self._transports = {each: transport for each, transport in self._transports.items() if each in present}
+        count = len(present) + self._coming - self._leaving
+        if count >= self._limit and not self._make_room(loop):
             return Refusal()
         # Many connections may be accepted in one go. The loop tells a protocol of its connection in its next round,
         # right after `_has_come`: until then it is counted here.
         self._coming += 1
         protocol = server()
-        loop.call_soon(self._has_come, protocol, loop.time())
+        loop.call_soon(self._has_come, protocol, loop)
         return protocol
 
-    def _has_come(self, protocol: RequestHandler, now: float) -> None:
+    def _has_come(self, protocol: RequestHandler, loop: asyncio.AbstractEventLoop) -> None:
         self._coming -= 1
-        self._since[protocol] = now
+        self._since[protocol] = loop.time()
+        loop.call_soon(self._has_begun, protocol)
 
-    def _make_room(self, now: float) -> bool:
+    def _has_begun(self, protocol: RequestHandler) -> None:
+        if isinstance(protocol.transport, asyncio.Transport):
+            self._transports[protocol] = protocol.transport
+
+    def _make_room(self, loop: asyncio.AbstractEventLoop) -> bool:
         longest = min(self._since, key=lambda each: self._since[each], default=None)
-        if longest is None or now - self._since[longest] < self._patience_seconds:
+        if longest is None or loop.time() - self._since[longest] < self._patience_seconds:
             return False
-        if not isinstance(longest.transport, asyncio.Transport):
+        transport = self._transports.get(longest)
+        if transport is None:
             return False
         del self._since[longest]
-        longest.transport.abort()  # whatever it has not read yet, so that it is gone in the loop's next round
+        transport.abort()  # whatever it has not read yet, so that it is gone in the loop's next round
+        self._leaving += 1
+        loop.call_soon(self._has_left)
         return True
+
+    def _has_left(self) -> None:
+        self._leaving -= 1
 
 
 class Refusal(asyncio.Protocol):

@@ -7,6 +7,7 @@ import logging
 import socket
 import time
 from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import pytest
 
@@ -61,6 +62,46 @@ def test_a_name_of_this_machine() -> None:
     with serving(address="localhost:0") as site:
         assert site.server.address == f"localhost:{site.port}"
         assert site.ask("/healthz").status == 200
+
+
+def test_who_reads_nothing_does_not_hold_the_port() -> None:
+    """A connection that is closed while its client reads nothing counts until it is gone, and gives its place away."""
+    request = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with serving(max_connections=4, idle_seconds=0.3, patience_seconds=0.1) as site, ExitStack() as stack:
+        present = open_files()
+        for _ in range(3):
+            for _ in range(4):
+                client = stack.enter_context(socket.socket())
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                client.settimeout(SECONDS)
+                client.connect(("127.0.0.1", site.port))
+                with suppress(OSError):  # the server has closed it, or does not take it
+                    while not unsent_bytes(site, client):
+                        client.send(request)
+                        time.sleep(0.002)
+            time.sleep(1.0)  # the server closes them meanwhile
+        clients = 12
+        assert open_files() - present - clients <= 4
+        assert site.ask("/healthz").status == 200
+
+
+def open_files() -> int:
+    """Returns how many descriptors this process holds."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def unsent_bytes(site: Site, client: socket.socket) -> int:
+    """Returns what the server could not send to a client yet."""
+    assert site.server._runner is not None
+    assert site.server._runner.server is not None
+    transports = [connection.transport for connection in site.server._runner.server.connections]
+    sizes = [
+        transport.get_write_buffer_size()
+        for transport in transports
+        if isinstance(transport, asyncio.WriteTransport)
+        and transport.get_extra_info("peername") == client.getsockname()
+    ]
+    return sizes[0] if sizes else 0
 
 
 def test_it_stops_with_open_connections() -> None:

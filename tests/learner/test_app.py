@@ -241,6 +241,7 @@ def test_an_update_that_fails_while_the_run_ends(tmp_path: Path, monkeypatch: py
     stopping = threading.Event()
 
     def fail(_self: object) -> bool:
+        os.kill(os.getpid(), signal.SIGTERM)  # not before the trainer is at work, however long it took to make
         stopping.wait(SECONDS)
         raise RuntimeError("a fault for this test")
 
@@ -252,7 +253,7 @@ def test_an_update_that_fails_while_the_run_ends(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr("learner.trainers.ppo.trainer.PPOTrainer.advance", fail)
     monkeypatch.setattr(TrainerLoop, "stop", note)
-    assert serve(load(tmp_path, resume="true", max_wall_seconds="0.5")) == ExitCode.TRAINER_FAILED
+    assert serve(load(tmp_path, resume="true", max_wall_seconds=str(SECONDS))) == ExitCode.TRAINER_FAILED
     assert summary(tmp_path)["stop_reason"] == "trainer_failed"
     assert state.read_bytes() == before
 

@@ -8,9 +8,11 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from learner.common.files import open_regular, write_file
+
+_BLOCK_BYTES: Final = 65536
 
 
 def as_json(value: object) -> object:
@@ -53,7 +55,7 @@ class AppendFile:
         self._file: BinaryIO = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, buffering=0)
         try:
             size_bytes = self._file.seek(0, os.SEEK_END)
-            self._end = _end_of_lines(path) if size_bytes else 0
+            self._end = _end_of_lines(path, size_bytes)
             if self._end < size_bytes:
                 self._file.truncate(self._end)
         except OSError:
@@ -87,7 +89,15 @@ class AppendFile:
             self._file.close()
 
 
-def _end_of_lines(path: Path) -> int:
-    """Returns the length of a file up to the end of its last whole line."""
+def _end_of_lines(path: Path, size_bytes: int) -> int:
+    """Returns the length of a file up to the end of its last whole line; looks from the end, as files may be large."""
     with open_regular(path) as file:
-        return sum(len(line) for line in file if line.endswith(b"\n"))
+        end = size_bytes
+        while end > 0:
+            start = max(0, end - _BLOCK_BYTES)
+            file.seek(start)
+            found = file.read(end - start).rfind(b"\n")
+            if found >= 0:
+                return start + found + 1
+            end = start
+    return 0

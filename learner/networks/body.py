@@ -3,36 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import torch
 from rollcast.specs import ObservationSpec
 from torch import Tensor, nn
 
-from learner.networks.dense import ConditionedLayer, DenseLayers, DenseRecord
+from learner.networks.dense import ConditionedLayer, DenseLayers
 from learner.networks.encoders import ObservationEncoder
 from learner.networks.initializers import Initializer
-from learner.networks.lstm import Memory, MemoryRecord, Unrolled
+from learner.networks.lstm import Memory, Unrolled
 from learner.networks.tower import BoardEncoder
 from learner.settings.network import NetworkSettings
 from learner.sizing.networks import row_numbers
 
 Needed = TypeVar("Needed")
-
-
-class BodyRecord(NamedTuple):
-    """What the way back through a `Body` needs.
-
-    Attributes:
-        watched: what autograd goes back from: ``[B, size]`` of the encoders if they have parameters; ``[B,
-            hidden_units]`` if goals condition the body.
-        dense: of the layers; None if autograd watches them, too.
-        memory: of the memory, if there is one.
-    """
-
-    watched: Tensor
-    dense: DenseRecord | None
-    memory: MemoryRecord | None = None
 
 
 class Body(nn.Module):
@@ -71,7 +56,6 @@ class Body(nn.Module):
         self.memory = Memory(units, settings.memory.memory_size, initializer) if settings.memory is not None else None
         self.size = units if self.memory is None else self.memory.size
         self.row_numbers = row_numbers(specs, settings)
-        self._encoder_learns = any(parameter.requires_grad for parameter in self.encoder.parameters())
 
     @property
     def memory_size(self) -> int:
@@ -81,10 +65,8 @@ class Body(nn.Module):
     def encode(self, observations: Sequence[Tensor]) -> Tensor:
         """Encodes ``[B, *shape]`` of each observation to ``[B, hidden_units]``: everything before the memory."""
         values, goals = self.encoder.encode(list(observations))
-        hidden: Tensor = self.layers(values)
-        if self.conditioned is not None and goals is not None:
-            hidden = self.conditioned(hidden, goals)
-        return hidden
+        hidden = self.layers.forward(values)
+        return hidden if self.conditioned is None or goals is None else self.conditioned.forward(hidden, goals)
 
     def forward(self, observations: Sequence[Tensor], sequences: Unrolled | None = None) -> Tensor:
         """Computes ``[B, size]``.
@@ -108,50 +90,7 @@ class Body(nn.Module):
         hidden = self.encode(observations)
         if self.memory is None:
             return hidden, None
-        found: tuple[Tensor, Tensor] = self.memory(hidden, _needed(recurrent_in))
-        return found
-
-    def record(self, observations: Sequence[Tensor], sequences: Unrolled | None = None) -> tuple[Tensor, BodyRecord]:
-        """Computes the same as `forward`, and what `backward` needs.
-
-        Autograd watches encoders with parameters, a body that goals condition, and the memory.
-        """
-        hidden, record = self._record_encoding(observations)
-        if self.memory is None:
-            return hidden, record
-        hidden, memory = self.memory.record(hidden, _needed(sequences))
-        return hidden, record._replace(memory=memory)
-
-    def _record_encoding(self, observations: Sequence[Tensor]) -> tuple[Tensor, BodyRecord]:
-        """Does `record` for what is before the memory."""
-        if self.conditioned is not None:
-            with torch.enable_grad():
-                watched = self.encode(observations)
-            return watched.detach(), BodyRecord(watched, None)
-        if self._encoder_learns:
-            with torch.enable_grad():
-                encoded = self.encoder(list(observations))
-        else:
-            encoded = self.encoder(list(observations))
-        hidden, dense = self.layers.record(encoded.detach())
-        return hidden, BodyRecord(encoded, dense)
-
-    def backward(self, record: BodyRecord, outer: Tensor) -> None:
-        """Writes the gradient of every parameter.
-
-        Args:
-            record: of `record`.
-            outer: the loss's derivative with respect to what came out, ``[B, size]``.
-        """
-        if self.memory is not None and record.memory is not None:
-            outer = self.memory.backward(record.memory, outer)
-        if record.dense is None:
-            before = [part for part in (self.encoder, self.layers, self.conditioned) if part is not None]
-            _backward(record.watched, [parameter for part in before for parameter in part.parameters()], outer)
-            return
-        inner = self.layers.backward(record.dense, outer, to_inputs=self._encoder_learns)
-        if inner is not None:
-            _backward(record.watched, list(self.encoder.parameters()), inner)
+        return self.memory.forward(hidden, _needed(recurrent_in))
 
 
 def _needed(value: Needed | None) -> Needed:
@@ -163,10 +102,3 @@ def _needed(value: Needed | None) -> Needed:
     if value is None:
         raise ValueError("a recurrent network was called without a memory")
     return value
-
-
-def _backward(watched: Tensor, parameters: list[nn.Parameter], outer: Tensor) -> None:
-    """Writes gradients that autograd finds."""
-    for parameter, gradient in zip(parameters, torch.autograd.grad(watched, parameters, outer), strict=True):
-        if parameter.grad is not None:
-            parameter.grad.copy_(gradient)

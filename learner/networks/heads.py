@@ -1,15 +1,11 @@
-"""Heads: hidden numbers to the parameters of action distributions, and to values.
-
-Each has a ``backward`` that writes the gradients of its parameters and returns the derivative with respect to the hidden
-numbers; see `learner.networks.dense`.
-"""
+"""Heads: hidden numbers to the parameters of action distributions, and to values."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from learner.networks.dense import linear_backward
+from learner.networks.dense import linear
 from learner.networks.initializers import Initializer
 
 FORBIDDEN_LOGIT = -1e8
@@ -32,15 +28,8 @@ class GaussianHead(nn.Module):
 
     def forward(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Computes mean and log standard deviation, both ``[B, actions]``."""
-        mean = self.mean(hidden)
+        mean = linear(self.mean, hidden)
         return mean, self.log_std.expand_as(mean)
-
-    def backward(self, hidden: Tensor, to_mean: Tensor, to_log_std: Tensor) -> Tensor:
-        """Goes back from the derivatives of mean and log standard deviation, ``[B, actions]`` each."""
-        linear_backward(self.mean, hidden, to_mean)
-        if self.log_std.grad is not None:
-            torch.sum(to_log_std, 0, out=self.log_std.grad)
-        return to_mean.mm(self.mean.weight)
 
 
 class CategoricalHead(nn.Module):
@@ -64,7 +53,7 @@ class CategoricalHead(nn.Module):
             hidden: ``[B, inputs]``.
             action_masks: ``[B, sum(branches)]``, 1 = allowed, 0 = forbidden; None = all allowed.
         """
-        logits = self.logits(hidden)
+        logits = linear(self.logits, hidden)
         if action_masks is not None:
             allowed = action_masks.to(logits.dtype)
             logits = logits * allowed + FORBIDDEN_LOGIT * (1.0 - allowed)
@@ -73,13 +62,6 @@ class CategoricalHead(nn.Module):
         return torch.cat(
             [torch.log_softmax(part, dim=1) for part in torch.split(logits, list(self.branches), dim=1)], dim=1
         )
-
-    def backward(self, hidden: Tensor, to_scores: Tensor, action_masks: Tensor | None) -> Tensor:
-        """Goes back from the derivative of the masked scores, before normalization, ``[B, sum(branches)]``."""
-        if action_masks is not None:
-            to_scores = to_scores * action_masks
-        linear_backward(self.logits, hidden, to_scores)
-        return to_scores.mm(self.logits.weight)
 
 
 class ValueHead(nn.Module):
@@ -97,10 +79,4 @@ class ValueHead(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Computes values ``[B, signals]``."""
-        values: Tensor = self.values(hidden)
-        return values
-
-    def backward(self, hidden: Tensor, to_values: Tensor) -> Tensor:
-        """Goes back from the derivative of the values, ``[B, signals]``."""
-        linear_backward(self.values, hidden, to_values)
-        return to_values.mm(self.values.weight)
+        return linear(self.values, hidden)

@@ -32,18 +32,6 @@ class Unrolled(NamedTuple):
     memory: Tensor
 
 
-class MemoryRecord(NamedTuple):
-    """What the way back through a `Memory` needs.
-
-    Attributes:
-        inputs: ``[B, inputs]``, watched by autograd.
-        hidden: ``[B, size]``, with autograd's way back.
-    """
-
-    inputs: Tensor
-    hidden: Tensor
-
-
 class Memory(nn.Module):
     """An LSTM of one layer.
 
@@ -113,30 +101,6 @@ class Memory(nn.Module):
             bidirectional=False,
         )
         return found, torch.cat((hidden[0], cell[0]), dim=1)
-
-    def record(self, values: Tensor, sequences: Unrolled) -> tuple[Tensor, MemoryRecord]:
-        """Computes ``[B, size]`` as `unroll` does, watched by autograd, and what `backward` needs."""
-        with torch.enable_grad():
-            inputs = values.detach().requires_grad_()
-            hidden, _ = self.unroll(inputs, sequences)
-        return hidden.detach(), MemoryRecord(inputs, hidden)
-
-    def backward(self, record: MemoryRecord, outer: Tensor) -> Tensor:
-        """Writes the gradient of every parameter; goes back through time to the first row of each sequence.
-
-        Args:
-            record: of `record`.
-            outer: the loss's derivative with respect to what came out, ``[B, size]``.
-
-        Returns:
-            That with respect to what went in, ``[B, inputs]``.
-        """
-        parameters = [self.input_weight, self.hidden_weight, self.bias]
-        found = torch.autograd.grad(record.hidden, [record.inputs, *parameters], outer)
-        for parameter, gradient in zip(parameters, found[1:], strict=True):
-            if parameter.grad is not None:
-                parameter.grad.copy_(gradient)
-        return found[0]
 
 
 def _side_by_side(weights: list[Tensor]) -> list[Tensor]:

@@ -101,10 +101,10 @@ class PolicyNetwork(nn.Module):
             action_masks: as in `forward`.
             sequences: how they are sequences; None without memory.
         """
-        return self.act(self.body(observations, sequences), action_masks)
+        return self.act(self.body.forward(observations, sequences), action_masks)
 
     def act(self, hidden: Tensor, action_masks: Tensor | None) -> PolicyOutput:
         """Computes distribution parameters from the body's numbers ``[B, size]``."""
-        mean, log_std = (None, None) if self.gaussian is None else self.gaussian(hidden)
-        logits = None if self.categorical is None else self.categorical(hidden, action_masks)
+        mean, log_std = (None, None) if self.gaussian is None else self.gaussian.forward(hidden)
+        logits = None if self.categorical is None else self.categorical.forward(hidden, action_masks)
         return PolicyOutput(mean, log_std, logits, None)

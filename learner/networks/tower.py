@@ -141,21 +141,6 @@ class _Neck(nn.Module):
         found: Tensor = self.conv(hidden.reshape(-1, *self._shape)).relu().flatten(1)
         return found
 
-    def watched(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """Computes the same while autograd watches; returns what it was computed from, too."""
-        with torch.enable_grad():
-            source = hidden.detach().requires_grad_()
-            return source, self(source)
-
-    def backward(self, source: Tensor, found: Tensor, outer: Tensor) -> Tensor:
-        """Writes the gradients of the convolution and returns the derivative with respect to the source."""
-        parameters = list(self.conv.parameters())
-        to_source, *gradients = torch.autograd.grad(found, [source, *parameters], outer)
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            if parameter.grad is not None:
-                parameter.grad.copy_(gradient)
-        return to_source
-
 
 class BoardCategoricalHead(CategoricalHead):
     """Moves: a 1x1 convolution, then one score for each choice of each branch.
@@ -178,11 +163,6 @@ class BoardCategoricalHead(CategoricalHead):
         """Computes log-probabilities ``[B, sum(branches)]`` from the tower's numbers; see `CategoricalHead`."""
         return super().forward(self.neck(hidden), action_masks)
 
-    def backward(self, hidden: Tensor, to_scores: Tensor, action_masks: Tensor | None) -> Tensor:
-        """Goes back from the derivative of the masked scores, through the convolution."""
-        source, found = self.neck.watched(hidden)
-        return self.neck.backward(source, found, super().backward(found.detach(), to_scores, action_masks))
-
 
 class BoardValueHead(ValueHead):
     """The position's worth: a 1x1 convolution, then one value for each reward signal.
@@ -202,8 +182,3 @@ class BoardValueHead(ValueHead):
     def forward(self, hidden: Tensor) -> Tensor:
         """Computes values ``[B, signals]`` from the tower's numbers."""
         return super().forward(self.neck(hidden))
-
-    def backward(self, hidden: Tensor, to_values: Tensor) -> Tensor:
-        """Goes back from the derivative of the values, through the convolution."""
-        source, found = self.neck.watched(hidden)
-        return self.neck.backward(source, found, super().backward(found.detach(), to_values))

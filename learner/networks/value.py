@@ -9,7 +9,7 @@ import torch
 from rollcast.specs import BehaviorSpec
 from torch import Tensor, nn
 
-from learner.networks.body import Body, BodyRecord
+from learner.networks.body import Body
 from learner.networks.encoders import VectorEncoder
 from learner.networks.heads import ValueHead
 from learner.networks.initializers import Initializer
@@ -46,24 +46,7 @@ class ValueNetwork(nn.Module):
 
     def forward(self, observations: Sequence[Tensor], sequences: Unrolled | None = None) -> Tensor:
         """Computes values ``[B, signals]`` of observations ``[B, *shape]``; packed sequences with a memory."""
-        values: Tensor = self.head(self.body(observations, sequences))
-        return values
-
-
-class OutputGradients(NamedTuple):
-    """Derivatives of a loss with respect to what actor and critic compute; None where there is no such part.
-
-    Attributes:
-        mean: ``[B, n]``.
-        log_std: ``[B, n]``.
-        scores: ``[B, sum(branches)]``, with respect to the masked scores before they are normalized to ``logits``.
-        values: ``[B, signals]``.
-    """
-
-    mean: Tensor | None
-    log_std: Tensor | None
-    scores: Tensor | None
-    values: Tensor
+        return self.head.forward(self.body.forward(observations, sequences))
 
 
 class Sequences(NamedTuple):
@@ -86,24 +69,6 @@ class Sequences(NamedTuple):
     def of_critic(self) -> Unrolled | None:
         """Returns what a critic's own body begins with."""
         return None if self.critic is None else Unrolled(self.batch_sizes, self.critic)
-
-
-class ActorCriticRecord(NamedTuple):
-    """What the way back through an `ActorCritic` needs.
-
-    Attributes:
-        hidden: the policy's body's numbers ``[B, size]``.
-        body: of the policy's body.
-        critic_hidden: what the value head saw.
-        critic_body: of the critic's own body, if it has one.
-        action_masks: as they were given.
-    """
-
-    hidden: Tensor
-    body: BodyRecord
-    critic_hidden: Tensor
-    critic_body: BodyRecord | None
-    action_masks: Tensor | None
 
 
 class ActorCritic(nn.Module):
@@ -130,9 +95,11 @@ class ActorCritic(nn.Module):
             sequences: how they are sequences; needed with a memory, and only with one.
         """
         of_policy, of_critic = _parts(sequences)
-        hidden = self.policy.body(observations, of_policy)
+        hidden = self.policy.body.forward(observations, of_policy)
         critic = self.critic
-        values = critic(hidden) if isinstance(critic, ValueHead) else critic(observations, of_critic)
+        values = (
+            critic.forward(hidden) if isinstance(critic, ValueHead) else critic.forward(observations, of_critic)
+        )
         return self.policy.act(hidden, action_masks), values
 
     def values(self, observations: Sequence[Tensor]) -> Tensor:
@@ -140,45 +107,6 @@ class ActorCritic(nn.Module):
         inputs = self.policy.body(observations) if isinstance(self.critic, ValueHead) else observations
         values: Tensor = self.critic(inputs)
         return values
-
-    def record(
-        self, observations: Sequence[Tensor], action_masks: Tensor | None, sequences: Sequences | None = None
-    ) -> tuple[PolicyOutput, Tensor, ActorCriticRecord]:
-        """Computes the same as `forward`, and what `backward` needs; to be called under ``torch.no_grad``."""
-        critic = self.critic
-        of_policy, of_critic = _parts(sequences)
-        hidden, body = self.policy.body.record(observations, of_policy)
-        output = self.policy.act(hidden, action_masks)
-        if isinstance(critic, ValueHead):
-            return output, critic(hidden), ActorCriticRecord(hidden, body, hidden, None, action_masks)
-        critic_hidden, critic_body = critic.body.record(observations, of_critic)
-        values = critic.head(critic_hidden)
-        return output, values, ActorCriticRecord(hidden, body, critic_hidden, critic_body, action_masks)
-
-    def backward(self, record: ActorCriticRecord, outer: OutputGradients) -> None:
-        """Writes the gradient of every parameter to its ``grad``, which must be there; under ``torch.no_grad`` too.
-
-        Args:
-            record: of `record`.
-            outer: the loss's derivatives with respect to what was computed.
-        """
-        critic = self.critic
-        if isinstance(critic, ValueHead):
-            to_hidden = [critic.backward(record.critic_hidden, outer.values)]
-        else:
-            to_hidden = []
-            to_critic = critic.head.backward(record.critic_hidden, outer.values)
-            if record.critic_body is not None:
-                critic.body.backward(record.critic_body, to_critic)
-        gaussian, categorical = self.policy.gaussian, self.policy.categorical
-        if gaussian is not None and outer.mean is not None and outer.log_std is not None:
-            to_hidden.append(gaussian.backward(record.hidden, outer.mean, outer.log_std))
-        if categorical is not None and outer.scores is not None:
-            to_hidden.append(categorical.backward(record.hidden, outer.scores, record.action_masks))
-        total = to_hidden[0]
-        for part in to_hidden[1:]:
-            total = total.add_(part)
-        self.policy.body.backward(record.body, total)
 
     @property
     def memory_size(self) -> int:

@@ -30,9 +30,8 @@ class Snapshot:
 class FlatAdam:
     """Adam (Kingma and Ba 2015, arXiv:1412.6980) over all P parameters of a network, as one vector.
 
-    The parameters of the network become views of that vector, and their ``grad`` views of another, so that clipping and
-    the step itself are single operations, however many layers there are. Whoever computes gradients writes every one of
-    them before each step.
+    The parameters of the network become views of that vector, and their ``grad`` views of another, into which
+    ``backward`` adds: clipping and the step itself are single operations, however many layers there are.
 
     Args:
         network: what is trained, on its device already.
@@ -62,8 +61,6 @@ class FlatAdam:
         self._second = torch.zeros_like(self._vector)
         self._step = torch.zeros((), device=self._vector.device)
         self._norm: Tensor | None = None
-        self._sum: Tensor | None = None
-        self._summed = 0
         self.steps = 0
 
     @property
@@ -71,28 +68,19 @@ class FlatAdam:
         """All parameters as one vector ``[P]``; the network's are views of it."""
         return self._vector
 
-    def accumulate(self, weight: int) -> None:
-        """Puts aside what lies in the ``grad`` of the parameters: the next `step` takes the weighted mean of all such.
+    def zero_grad(self) -> None:
+        """Sets the gradient of every parameter to zero; `torch.Tensor.backward` adds to it."""
+        self._gradient.zero_()
+
+    @torch.no_grad()
+    def step(self, weight: float = 1.0) -> None:
+        """Descends once along the gradient.
 
         Args:
-            weight: over how many steps it is the mean.
+            weight: what the gradient is divided by first, for one that is a sum over parts of a minibatch.
         """
-        if self._sum is None:
-            self._sum = torch.zeros_like(self._gradient)
-        self._sum.add_(self._gradient, alpha=weight)
-        self._summed += weight
-
-    def forget(self) -> None:
-        """Drops what was put aside."""
-        if self._sum is not None:
-            self._sum.zero_()
-        self._summed = 0
-
-    def step(self) -> None:
-        """Descends once, along what lies in the ``grad`` of the parameters or was put aside; under ``torch.no_grad``."""
-        if self._sum is not None and self._summed:
-            torch.mul(self._sum, 1.0 / self._summed, out=self._gradient)
-            self.forget()
+        if weight != 1.0:
+            self._gradient.mul_(1.0 / weight)
         self._reduce.gradients(self._gradient)
         if self._max_grad_norm is not None:
             self._norm = torch.linalg.vector_norm(self._gradient)

@@ -101,7 +101,6 @@ class LearnedReward(ABC):
         self.strength = settings.strength
         self.network = network.to(setup.device)
         self.optimizer = FlatAdam(self.network, settings.learning_rate, setup.reduce)
-        self._parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
         encoders = [module for module in network.modules() if isinstance(module, ObservationEncoder)]
         self._normalizers = SignalNormalizers(encoders, setup.reduce, setup.device)
         self._sums = torch.zeros(len(self.reported), dtype=torch.float64, device=setup.device)
@@ -123,15 +122,11 @@ class LearnedReward(ABC):
     def update(self, transitions: Transitions) -> None:
         """Takes one gradient step; reads nothing back from the device."""
         self._normalizers.merge(transitions.next_observations)
-        with torch.enable_grad():
-            loss, reported = self.loss(transitions)
-            gradients = torch.autograd.grad(loss, self._parameters)
-        with torch.no_grad():
-            for parameter, gradient in zip(self._parameters, gradients, strict=True):
-                if parameter.grad is not None:
-                    parameter.grad.copy_(gradient)
-            self.optimizer.step()
-            self._sums += torch.stack([value.detach().double() for value in reported])
+        loss, reported = self.loss(transitions)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self._sums += torch.stack([value.detach().double() for value in reported])
 
     def is_finite(self) -> Tensor:
         """Returns a scalar bool on the device: whether what was learned is finite."""

@@ -116,9 +116,8 @@ class BehavioralCloning:
             return
         for _ in range(self._epochs):
             for batch in self._epoch():
-                with torch.enable_grad():
-                    output = self._policy.unroll(batch.expert.observations, batch.action_masks, batch.sequences)
-                    loss = cloning_loss(output, batch.expert, self._policy.spec.action)
+                output = self._policy.unroll(batch.expert.observations, batch.action_masks, batch.sequences)
+                loss = cloning_loss(output, batch.expert, self._policy.spec.action)
                 self._optimizer.step(loss, learning_rate)
                 self._sum += loss.detach()
 

@@ -1,4 +1,4 @@
-"""The epochs of one update: where a learner spends its time.
+"""The epochs of one update, in which a learner spends its time.
 
 Nothing in here waits for the device or reads from it; statistics accumulate there.
 """
@@ -17,24 +17,24 @@ from learner.buffers.sequences import SequenceMinibatches
 from learner.networks.value import ActorCritic, Sequences
 from learner.optimizers.adam import FlatAdam
 from learner.trainers.actor_critic.experience import ADVANTAGE, RETURNS, Experience
-from learner.trainers.actor_critic.loss import Batch, Coefficients, Diagnostics, Loss
+from learner.trainers.actor_critic.loss import Batch, Coefficients, Loss, log_probability
 
 
 class EpochSums(NamedTuple):
     """What the epochs leave behind, on the device.
 
     Attributes:
-        losses: ``[3]``, sums over all that was drawn of policy loss, value loss and entropy.
-        last: of the last minibatch, or of its last part.
+        scalars: what the loss reports, by name: sums over all that was drawn.
+        log_ratio: log-probability now minus recorded, ``[B, F]`` or ``[B, 1]``, of the last minibatch or its last part, before
+            its step.
         drawn: how many minibatches, or parts of such.
     """
 
-    losses: Tensor
-    last: Diagnostics
+    scalars: Mapping[str, Tensor]
+    log_ratio: Tensor
     drawn: int
 
 
-@torch.no_grad()
 def run_epochs(
     network: ActorCritic,
     optimizer: FlatAdam,
@@ -61,34 +61,46 @@ def run_epochs(
         epochs: passes over the steps, at least one.
         parts: how many of what is drawn make one minibatch, whose gradient is the mean over all its steps. Parts that
             make no whole minibatch are left out, unless there is no whole one.
-        after_minibatch: learns from the columns of each part, too; it may use autograd.
+        after_minibatch: learns from the columns of each part, too.
+
+    Raises:
+        ValueError: there are no epochs.
     """
-    branches = network.policy.spec.action.discrete_branches
-    losses: Tensor | None = None
+    sums: Tensor | None = None
     all_drawn = 0
     for _ in range(epochs):
-        drawn, taken = 0, optimizer.steps
+        drawn, steps, taken = 0, 0, optimizer.steps
         for columns, sequences in _drawn(minibatches, experience):
+            batch = _batch(columns)
             seen = [columns[name] for name in observations]
-            output, values, record = network.record(seen, columns.get(ACTION_MASK), sequences)
-            gradients, diagnostics = loss(output, values, _batch(columns), coefficients, branches)
-            network.backward(record, gradients)
-            terms = torch.stack(diagnostics[:3])
-            losses = terms if losses is None else losses.add_(terms)
-            drawn += 1
-            if parts > 1:
-                optimizer.accumulate(columns[LOG_PROB].shape[0])
-            if drawn % parts == 0:
+            output, values = network.forward(seen, columns.get(ACTION_MASK), sequences)
+            terms = loss(output, values, batch, coefficients)
+            if not steps:
+                optimizer.zero_grad()
+            if parts == 1:
+                terms.total.backward()
                 optimizer.step()
+            else:
+                rows = batch.log_prob.shape[0]
+                (terms.total * rows).backward()
+                steps += rows
+            scalars = torch.stack([scalar.detach() for scalar in terms.scalars.values()])
+            sums = scalars if sums is None else sums.add_(scalars)
+            drawn += 1
+            if steps and drawn % parts == 0:
+                optimizer.step(steps)
+                steps = 0
             if after_minibatch is not None:
                 after_minibatch(columns)
-        if optimizer.steps == taken:
-            optimizer.step()
-        optimizer.forget()
+        if steps and optimizer.steps == taken:
+            optimizer.step(steps)
         all_drawn += drawn
-    if losses is None:
+    if sums is None:
         raise ValueError(f"an update needs at least one epoch, got {epochs}")
-    return EpochSums(losses, diagnostics, all_drawn)
+    named = dict(zip(terms.scalars, sums.unbind(), strict=True))
+    with torch.no_grad():
+        log_prob = log_probability(output, batch.continuous, batch.discrete, coefficients.ratio)
+        return EpochSums(named, log_prob - batch.log_prob, all_drawn)
 
 
 def _drawn(

@@ -18,7 +18,7 @@ from learner.buffers.buffer import Plan
 from learner.buffers.sequences import SequenceMinibatches
 from learner.link.experience import QueuedChunk
 from learner.networks.fit import require_fit
-from learner.networks.policy import PolicyNetwork
+from learner.networks.policy import PolicyNetwork, PolicyOutput
 from learner.networks.value import ActorCritic, build_critic
 from learner.observe.metrics.behaviors import LossNumbers
 from learner.observe.rates import Throttle
@@ -27,7 +27,7 @@ from learner.settings.hyperparameters import ActorCriticHyperparameters, SharedC
 from learner.trainers.actor_critic.agreement import Agreement, can_act, compare
 from learner.trainers.actor_critic.epochs import EpochSums, run_epochs
 from learner.trainers.actor_critic.experience import Experience, ExperienceMaker, Recorded
-from learner.trainers.actor_critic.loss import Coefficients, Loss
+from learner.trainers.actor_critic.loss import Batch, Coefficients, LossTerms
 from learner.trainers.actor_critic.targets import TargetRule
 from learner.trainers.auxiliaries import Auxiliaries
 from learner.trainers.base import TrainerContext
@@ -58,8 +58,6 @@ class ActorCriticTrainer(OnPolicyTrainer):
         UserError: the settings do not fit the behavior.
     """
 
-    loss: ClassVar[Loss]
-    """What is descended."""
     normalizes_advantages: ClassVar[bool] = True
 
     def __init__(self, context: TrainerContext) -> None:
@@ -86,6 +84,10 @@ class ActorCriticTrainer(OnPolicyTrainer):
     @abstractmethod
     def target_rule(self) -> TargetRule:
         """Returns how advantages and returns are made."""
+
+    @abstractmethod
+    def loss(self, output: PolicyOutput, values: Tensor, batch: Batch, coefficients: Coefficients) -> LossTerms:
+        """Computes what is descended; see `learner.trainers.actor_critic.loss.Loss`."""
 
     @abstractmethod
     def _epsilon_at(self, step: int) -> float:
@@ -166,7 +168,7 @@ class ActorCriticTrainer(OnPolicyTrainer):
                 self.optimizer,
                 self._minibatches,
                 experience,
-                loss=type(self).loss,
+                loss=self.loss,
                 observations=self._maker.observations,
                 coefficients=coefficients,
                 epochs=self.hyperparameters.num_epoch,
@@ -254,22 +256,25 @@ class ActorCriticTrainer(OnPolicyTrainer):
         self, experience: Experience, sums: EpochSums, coefficients: Coefficients, learned_is_finite: Tensor
     ) -> bool:
         """Reads the statistics from the device; returns whether losses and what was learned are finite."""
-        ratio = sums.last.log_ratio
+        ratio = sums.log_ratio
+        terms = torch.stack(list(sums.scalars.values())).double() / sums.drawn
         scalars = torch.stack(
             [
-                (learned_is_finite & sums.losses.isfinite().all()).double(),
-                *(sums.losses.double() / sums.drawn),
+                (learned_is_finite & terms.isfinite().all()).double(),
                 (ratio.exp() - 1.0 - ratio).double().mean(),
                 coefficients.is_limited(ratio.exp()).double().mean(),
                 self.optimizer.gradient_norm().double(),
                 experience.explained,
                 *experience.values,
                 *experience.rewards,
+                *terms,
             ]
         ).tolist()
-        finite, policy, value, entropy, divergence, clipped, norm, explained, *signals = scalars
+        finite, divergence, clipped, norm, explained, *rest = scalars
         if not finite:
             return False
+        signals, named = rest[: -len(terms)], dict(zip(sums.scalars, rest[-len(terms) :], strict=True))
+        policy, value, entropy = (named.pop(name, 0.0) for name in ("policy_loss", "value_loss", "entropy"))
         numbers = LossNumbers(
             policy=policy,
             value=coefficients.value * value,
@@ -289,6 +294,8 @@ class ActorCriticTrainer(OnPolicyTrainer):
         add("Policy/Entropy", entropy)
         add("Rollcast/Approximate KL", divergence)
         add("Rollcast/Explained Variance", explained)
+        for name, own in named.items():
+            add(f"Losses/{name.replace('_', ' ').title()}", own)
         for index, name in enumerate(self.signals.names):
             add(f"Policy/{name.capitalize()} Value Estimate", signals[index])
             self.collected_rewards[name] = signals[len(self.signals) + index]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from torch import Tensor
 
+from learner.networks.policy import PolicyOutput
 from learner.settings.hyperparameters import APPOHyperparameters
-from learner.trainers.actor_critic.loss import Loss
+from learner.trainers.actor_critic.loss import Batch, Coefficients, LossTerms
 from learner.trainers.actor_critic.targets import TargetRule, VTraceTargets
 from learner.trainers.actor_critic.trainer import ActorCriticTrainer
 from learner.trainers.base import TrainerContext
@@ -26,13 +27,15 @@ class APPOTrainer(ActorCriticTrainer):
         UserError: the settings do not fit the behavior.
     """
 
-    loss: ClassVar[Loss] = staticmethod(ppo_loss)
-
     def __init__(self, context: TrainerContext) -> None:
         hyper = self._own_hyperparameters(context, APPOHyperparameters)
         self._targets = VTraceTargets(hyper.lambd, hyper.rho_bar, hyper.c_bar)
         super().__init__(context)
         self._epsilon = ScheduledValue(hyper.epsilon_schedule, hyper.epsilon, EPSILON_FLOOR, self.get_max_steps)
+
+    def loss(self, output: PolicyOutput, values: Tensor, batch: Batch, coefficients: Coefficients) -> LossTerms:
+        """Computes what is descended."""
+        return ppo_loss(output, values, batch, coefficients)
 
     def target_rule(self) -> TargetRule:
         """Returns how advantages and returns are made."""

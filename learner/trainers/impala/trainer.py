@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
+from torch import Tensor
+
+from learner.networks.policy import PolicyOutput
 from learner.settings.hyperparameters import IMPALAHyperparameters
-from learner.trainers.actor_critic.loss import Coefficients, Loss
+from learner.trainers.actor_critic.loss import Batch, Coefficients, LossTerms
 from learner.trainers.actor_critic.targets import TargetRule, VTraceTargets
 from learner.trainers.actor_critic.trainer import ActorCriticTrainer
 from learner.trainers.base import TrainerContext
@@ -23,7 +26,6 @@ class IMPALATrainer(ActorCriticTrainer):
         UserError: the settings do not fit the behavior.
     """
 
-    loss: ClassVar[Loss] = staticmethod(impala_loss)
     # As in the paper: normalized, the noise that is left when all goes well would be blown up, and nothing is clipped here.
     normalizes_advantages: ClassVar[bool] = False
 
@@ -31,6 +33,10 @@ class IMPALATrainer(ActorCriticTrainer):
         hyper = self._own_hyperparameters(context, IMPALAHyperparameters)
         self._targets = VTraceTargets(hyper.lambd, hyper.rho_bar, hyper.c_bar)
         super().__init__(context)
+
+    def loss(self, output: PolicyOutput, values: Tensor, batch: Batch, coefficients: Coefficients) -> LossTerms:
+        """Computes what is descended."""
+        return impala_loss(output, values, batch, coefficients)
 
     def target_rule(self) -> TargetRule:
         """Returns how advantages and returns are made."""

@@ -1,0 +1,83 @@
+"""Gradients against recorded ones, which were computed in closed form, without autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from learner.optimizers.adam import FlatAdam
+from learner.optimizers.reduce import SingleLearner
+from learner.settings.hyperparameters import SACHyperparameters
+from learner.trainers.actor_critic.loss import Loss
+from learner.trainers.impala.loss import impala_loss
+from learner.trainers.ppo.loss import ppo_loss
+from learner.trainers.sac.learner import SACLearner
+from tests.learner.trainers.gradient_cases import CASES, STEPS, actor_critic, replay
+
+TOLERANCE = 1e-5
+SHOWN = 47
+"""Numbers that are recorded of a larger tensor; its norm follows them."""
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Mapping[str, NDArray[np.float32]]:
+    """All that was recorded, by loss, case and parameter."""
+    file = np.load(Path(__file__).with_name("recorded_gradients.npz"), allow_pickle=False)
+    parts = np.split(file["numbers"], np.cumsum(file["lengths"])[:-1])
+    return dict(zip(file["names"].tolist(), parts, strict=True))
+
+
+def check(recorded: Mapping[str, NDArray[np.float32]], case: str, network: nn.Module, terms: Tensor) -> None:
+    """Compares the gradients of all parameters, and what a loss was made of."""
+    found = {name: parameter.grad for name, parameter in network.named_parameters() if parameter.requires_grad}
+    expected = {name.rpartition("/")[2]: values for name, values in recorded.items() if name.startswith(f"{case}/")}
+    assert found.keys() | {"terms"} == expected.keys()
+    for name, gradient in {**found, "terms": terms.detach()}.items():
+        assert gradient is not None
+        numbers = gradient.numpy().ravel()
+        if numbers.size > SHOWN + 1:
+            numbers = np.append(numbers[:SHOWN], np.linalg.norm(numbers.astype(np.float64)))
+        np.testing.assert_allclose(numbers, expected[name], rtol=TOLERANCE, atol=TOLERANCE, err_msg=name)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("loss", "epsilon"), [(ppo_loss, 0.2), (impala_loss, 0.0)], ids=["ppo", "impala"])
+def test_those_of_actor_critics(
+    recorded: Mapping[str, NDArray[np.float32]], case: str, loss: Loss, epsilon: float
+) -> None:
+    """Every kind of network and action, with and without masks, memory and a shared critic."""
+    one = actor_critic(CASES[case], epsilon=epsilon)
+    optimizer = FlatAdam(one.network, 0.0, SingleLearner())
+    for parameter in one.network.parameters():
+        assert parameter.grad is not None
+        parameter.grad.fill_(77.0)
+    optimizer.zero_grad()
+    terms = loss(*one.network(one.observations, one.masks, one.sequences), one.batch, one.coefficients)
+    terms.total.backward()
+    check(recorded, f"{'ppo' if loss is ppo_loss else 'impala'}/{case}", one.network, torch.stack([*terms.scalars.values()]))
+
+
+class Signals(NamedTuple):
+    """What SAC asks of its reward signals."""
+
+    gamma: Tensor = torch.tensor([0.9, 0.5])
+    ignores_ends: Tensor = torch.tensor([False, True])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_those_of_sac(recorded: Mapping[str, NDArray[np.float32]], case: str) -> None:
+    """Those of policy, critics and temperatures, each of its own loss."""
+    one = replay(CASES[case])
+    learner = SACLearner(
+        one.networks, SACHyperparameters(), Signals(), SingleLearner(), torch.Generator().manual_seed(0)
+    )
+    learner.set_learning_rate(0.0)
+    report = learner.update([one.batch], [STEPS])
+    check(recorded, f"sac/{case}", one.networks, torch.cat([report.policy_loss.reshape(1), report.critic_losses]))

@@ -106,6 +106,10 @@ class Encoded(NamedTuple):
     values: Tensor
     goals: Tensor | None
 
+    def detach(self) -> Encoded:
+        """Returns the same without a gradient."""
+        return Encoded(self.values.detach(), None if self.goals is None else self.goals.detach())
+
 
 class ObservationEncoder(nn.Module):
     """All observations of a behavior, encoded and side by side; last what attention makes of lists of entities.

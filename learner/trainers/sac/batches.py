@@ -13,7 +13,6 @@ from torch import Tensor
 from learner.buffers.columns import ACTION_MASK, MEMORY, TERMINATED, observation_column
 from learner.buffers.replay import Places, ReplayMemory
 from learner.buffers.replay_sequences import DrawnSequences
-from learner.networks.body import BodyRecord
 from learner.networks.distributions import branch_offsets
 from learner.networks.encoders import Encoded
 from learner.networks.lstm import Unrolled
@@ -75,51 +74,34 @@ class Batch:
     remembered: Remembered | None = None
 
 
-class Acting(NamedTuple):
-    """What a policy makes of a minibatch.
+class Hidden(NamedTuple):
+    """What the heads of a policy see in a minibatch.
 
     Attributes:
-        hidden: ``[B, size]``, what its heads see.
-        next_hidden: the same, after the step; no gradient goes through it.
-        body: for the way back.
+        now: ``[B, size]``.
+        after: the same, after the step; no gradient goes through it.
     """
 
-    hidden: Tensor
-    next_hidden: Tensor
-    body: BodyRecord
+    now: Tensor
+    after: Tensor
 
 
-def record_policy(policy: PolicyNetwork, batch: Batch) -> Acting:
-    """Computes what the heads of a policy see, and what `backward_policy` needs; under ``torch.no_grad``."""
+def hidden_of(policy: PolicyNetwork, batch: Batch) -> Hidden:
+    """Computes what the heads of a policy see."""
     remembered = batch.remembered
     if remembered is None:
-        # `record` computes the same as `forward`, and faster, although nothing goes back through it here.
-        next_hidden, _ = policy.body.record(batch.next_observations)
-        hidden, body = policy.body.record(batch.observations)
-        return Acting(hidden, next_hidden, body)
-    rows, body = policy.body.record(remembered.observations, Unrolled(remembered.batch_sizes, remembered.memory))
-    return Acting(rows.index_select(0, remembered.now), remembered.after(rows), body)
+        with torch.no_grad():
+            after = policy.body.forward(batch.next_observations)
+        return Hidden(policy.body.forward(batch.observations), after)
+    rows = policy.body.forward(remembered.observations, Unrolled(remembered.batch_sizes, remembered.memory))
+    return Hidden(rows.index_select(0, remembered.now), remembered.after(rows.detach()))
 
 
-def backward_policy(policy: PolicyNetwork, batch: Batch, acting: Acting, outer: Tensor) -> None:
-    """Writes the gradient of every parameter of a policy's body.
-
-    Args:
-        policy: the policy.
-        batch: what it was given.
-        acting: of `record_policy`.
-        outer: the loss's derivative with respect to ``acting.hidden``.
-    """
-    if batch.remembered is not None:
-        rows = outer.new_zeros(batch.remembered.observations[0].shape[0], outer.shape[1])
-        outer = rows.index_copy_(0, batch.remembered.now, outer)
-    policy.body.backward(acting.body, outer)
-
-
+@torch.no_grad()
 def can_act(policy: PolicyNetwork, batch: Batch) -> Tensor:
     """Returns a scalar bool on the device: whether a policy's outputs are finite on the steps of a minibatch.
 
-    All parameters may be numbers, and what they make of observations none: actors would have nothing to do.
+    All parameters may be finite and what they compute from observations not: actors could not act.
 
     Args:
         policy: as it would be published next.
@@ -127,19 +109,18 @@ def can_act(policy: PolicyNetwork, batch: Batch) -> Tensor:
     """
     masks = batch.masks
     if batch.remembered is not None:
-        hidden = record_policy(policy, batch).hidden
+        hidden = hidden_of(policy, batch).now
     else:
-        hidden, _ = policy.body.record([values[:ACTING_STEPS] for values in batch.observations])
+        hidden = policy.body.forward([values[:ACTING_STEPS] for values in batch.observations])
         masks = None if masks is None else masks[:ACTING_STEPS]
     return policy.act(hidden, masks).is_finite()
 
 
 def encode(critic: TwinCritic, batch: Batch) -> Encoded:
-    """Encodes the B steps for critics; autograd watches if they learn something there."""
+    """Encodes the B steps for critics."""
     remembered = batch.remembered
     sizes = None if remembered is None else remembered.batch_sizes[1:]  # without what was seen after the last steps
-    with torch.set_grad_enabled(critic.encoder_learns):
-        return critic.encode(batch.observations, sizes)
+    return critic.encode(batch.observations, sizes)
 
 
 def encode_next(target: TwinCritic, batch: Batch) -> Encoded:

@@ -8,43 +8,48 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from learner.networks.encoders import Encoded
 from learner.networks.squashed import SquashedPolicyNetwork
 from learner.networks.twin import TwinCritic
 from learner.optimizers.adam import FlatAdam, Snapshot
 from learner.optimizers.reduce import Reduce
 from learner.rewards.signals import SignalSet
 from learner.settings.hyperparameters import SACHyperparameters
-from learner.trainers.sac.batches import Batch, backward_policy, encode, encode_next, record_policy
+from learner.trainers.sac.batches import Batch, encode, encode_next, hidden_of
 from learner.trainers.sac.loss import (
-    Draw,
+    Entropies,
     critic_loss,
     critic_targets,
     draw,
+    mean_entropies,
     policy_loss,
-    policy_loss_at_values,
     soft_values,
     temperature_loss,
+    values_of_actions,
 )
 from learner.trainers.sac.networks import SACNetworks, TargetEntropies
 
 
 class Report(NamedTuple):
-    """What the last update was like, on the device.
+    """What the last update was like, on the device and without a gradient.
 
     Attributes:
         policy_loss: scalar.
-        critic_losses: ``[2]``.
+        values: ``[2, B, K]``, what the critics said of the actions that were taken.
         targets: ``[B, K]``, what the critics were driven at.
-        drawn: of the policy, where the steps were taken.
+        entropies: of the policy, where the steps were taken.
         batch: the minibatch, or its last part; so all above.
     """
 
     policy_loss: Tensor
-    critic_losses: Tensor
+    values: Tensor
     targets: Tensor
-    drawn: Draw
+    entropies: Entropies
     batch: Batch
+
+    @property
+    def critic_losses(self) -> Tensor:
+        """``[2]``, half the mean squared error of each critic."""
+        return 0.5 * (self.values - self.targets).square().mean((1, 2))
 
 
 class Restorable(NamedTuple):
@@ -112,7 +117,6 @@ class SACLearner:
             "temperatures": self.temperature_optimizer,
         }
 
-    @torch.no_grad()
     def update(self, minibatch: Iterable[Batch], steps: Sequence[int]) -> Report:
         """Takes one gradient step of everything, and moves the target critics a little.
 
@@ -124,48 +128,50 @@ class SACLearner:
             What the last part was like.
         """
         noises = self._noise(sum(steps))
+        optimizers = (self.critic_optimizer, self.policy_optimizer, self.temperature_optimizer)
+        for optimizer in optimizers:
+            optimizer.zero_grad()
         report: Report | None = None
         for batch, *noise in zip(minibatch, *(_split(noise, steps) for noise in noises), strict=True):
-            report = self._learn(batch, *noise)
+            loss, report = self._loss(batch, *noise)
             if len(steps) > 1:
-                for optimizer in self.optimizers.values():
-                    optimizer.accumulate(batch.rewards.shape[0])
+                loss = loss * batch.rewards.shape[0]
+            torch.autograd.backward(loss)
         if report is None:
             raise ValueError("a minibatch without parts")
-        for optimizer in (self.critic_optimizer, self.policy_optimizer, self.temperature_optimizer):
-            optimizer.step()
+        for optimizer in optimizers:
+            optimizer.step(sum(steps) if len(steps) > 1 else 1.0)
         self._target.lerp_(self.critic_optimizer.parameters, self._tau)
         return report
 
-    def _learn(self, batch: Batch, noise: Tensor | None, next_noise: Tensor | None) -> Report:
-        """Writes the gradients of everything."""
+    def _loss(self, batch: Batch, noise: Tensor | None, next_noise: Tensor | None) -> tuple[Tensor, Report]:
+        """Computes the sum of all losses; each parameter has a gradient in one of them only."""
         networks, branches = self.networks, self.branches
         alphas = networks.temperatures.alphas()
+        policy, critic, target = networks.policy, networks.critic, networks.target
 
-        acting = record_policy(networks.policy, batch)
-        following = draw(networks.policy.act(acting.next_hidden, batch.next_masks), next_noise)
-        next_values, _ = networks.target.record(encode_next(networks.target, batch), following.actions)
-        soft = soft_values(following, next_values, alphas, branches)
-        targets = critic_targets(batch.rewards, batch.terminated, soft, self._gamma, self._ignores_ends)
+        hidden = hidden_of(policy, batch)
+        with torch.no_grad():
+            following = draw(policy.act(hidden.after, batch.next_masks), next_noise)
+            next_values = target.values(encode_next(target, batch), following.actions)
+            soft = soft_values(following, next_values, alphas, branches)
+            targets = critic_targets(batch.rewards, batch.terminated, soft, self._gamma, self._ignores_ends)
 
-        critic = networks.critic
         encoded = encode(critic, batch)
-        detached = Encoded(encoded.values.detach(), None if encoded.goals is None else encoded.goals.detach())
-        values, record = critic.record(encoded if critic.conditioned is not None else detached, batch.actions)
-        to_values, critic_losses = critic_loss(values, batch.choices, targets)
+        told = values_of_actions(critic.values(encoded, batch.actions), batch.choices)
+        of_critics = critic_loss(told, targets)
 
-        drawn = draw(networks.policy.act(acting.hidden, batch.masks), noise)
-        drawn_values, drawn_record = critic.record(detached, drawn.actions)
-        to_actions = None
-        if drawn.actions is not None:
-            to_actions = critic.to_actions(drawn_record, policy_loss_at_values(drawn, drawn_values, branches))
-        gradients, loss = policy_loss(drawn, drawn_values, to_actions, alphas, branches)
+        drawn = draw(policy.act(hidden.now, batch.masks), noise)
+        with critic.frozen():
+            values = critic.values(encoded.detach(), drawn.actions)
+        of_policy = policy_loss(drawn, values, alphas, branches)
 
-        critic.backward(record, encoded, to_values)
-        to_hidden = networks.policy.heads_backward(acting.hidden, gradients, batch.masks)
-        backward_policy(networks.policy, batch, acting, to_hidden)
-        self._write_temperatures(drawn, batch.masks)
-        return Report(loss, critic_losses, targets, drawn, batch)
+        entropies = mean_entropies(drawn, branches)
+        of_temperatures = temperature_loss(
+            networks.temperatures.logarithms(), entropies, self._entropies.where(batch.masks)
+        )
+        report = Report(of_policy.detach(), told.detach(), targets, entropies, batch)
+        return of_critics + of_policy + of_temperatures, report
 
     def set_learning_rate(self, learning_rate: float) -> None:
         """Sets the size of the next steps."""
@@ -200,14 +206,6 @@ class SACLearner:
             return None, None
         both = torch.randn((2, steps, self._axes), generator=self._generator, device=self._device)
         return both[0], both[1]
-
-    def _write_temperatures(self, drawn: Draw, masks: Tensor | None) -> None:
-        temperatures = self.networks.temperatures
-        targets = (self._entropies.continuous, self._entropies.discrete(masks))
-        found = temperature_loss(drawn, targets, self.branches)
-        for parameter, gradient in zip((temperatures.continuous, temperatures.discrete), found, strict=True):
-            if parameter is not None and parameter.grad is not None and gradient is not None:
-                parameter.grad.copy_(gradient)
 
 
 def _split(noise: Tensor | None, steps: Sequence[int]) -> Sequence[Tensor | None]:

@@ -1,4 +1,4 @@
-"""The losses of SAC: pure functions of a minibatch, and their derivatives at the networks' outputs.
+"""The losses of SAC: pure functions of a minibatch that autograd differentiates.
 
 | symbol | shape | meaning |
 |---|---|---|
@@ -13,30 +13,31 @@ and a step with several branches is worth the mean over them (as in ML-Agents; f
 
     V_k(s) = mean_j sum_{c in branch j} p_c (min_i Q_ik(s, a, c) - alpha_j log p_c)  -  alpha log pi(a | s)
 
-Its three uses, each with its derivative:
+Its three uses:
 
     critics        1/2 mean (Q_ik(s, a, c) - (r_k + gamma_k V'_k(s')))^2         equations 5 and 6; V' is of the targets
     policy         -mean_k V_k(s), through a = tanh(mean + std * noise)          equation 9
     temperatures   log alpha * (entropy - target entropy)                        equation 18, for the logarithm
 
 Expectations over choices are exact. ML-Agents 1.1.0 adds the entropy of the continuous action to V' with the wrong sign
-if there are branches, too; here it always counts as above. A test compares everything with autograd.
+if there are branches, too; here it always counts as above.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from learner.networks.distributions import categorical_entropy, log_tanh_slope
 from learner.networks.policy import PolicyOutput
-from learner.networks.squashed import HeadGradients, within_bounds
 
-_HALF_LOG_TWO_PI = 0.9189385332046727
+_HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
 
 class Draw(NamedTuple):
@@ -46,15 +47,11 @@ class Draw(NamedTuple):
         output: the policy's.
         actions: ``[B, n]`` in [-1, 1], or None without continuous actions.
         log_prob: ``[B]`` of the whole continuous action, or None.
-        noise: ``[B, n]``, from which the actions were made, or None.
-        probabilities: ``[B, A]``, or None without discrete actions.
     """
 
     output: PolicyOutput
     actions: Tensor | None
     log_prob: Tensor | None
-    noise: Tensor | None
-    probabilities: Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,38 +67,48 @@ class Alphas:
     discrete: Tensor | None
 
 
+class Entropies(NamedTuple):
+    """Entropies in nats, or one number for each of them.
+
+    Attributes:
+        continuous: scalar, of the continuous action; None without such actions.
+        discrete: ``[b]``, of each branch; None without branches.
+    """
+
+    continuous: Tensor | None
+    discrete: Tensor | None
+
+
 def draw(output: PolicyOutput, noise: Tensor | None) -> Draw:
     """Makes actions of a policy's output and standard normal noise ``[B, n]``."""
-    probabilities = None if output.logits is None else output.logits.exp()
     if output.mean is None or output.log_std is None or noise is None:
-        return Draw(output, None, None, None, probabilities)
+        return Draw(output, None, None)
     raw = torch.addcmul(output.mean, output.log_std.exp(), noise)
     # The standardized draw is the noise itself.
-    log_prob = noise.square().mul_(-0.5).sub_(output.log_std).sub_(log_tanh_slope(raw)).sum(1)
-    log_prob -= _HALF_LOG_TWO_PI * noise.shape[1]
-    return Draw(output, raw.tanh_(), log_prob, noise, probabilities)
+    density = torch.addcmul(output.log_std + log_tanh_slope(raw), noise, noise, value=0.5).sum(1)
+    return Draw(output, torch.tanh(raw), -(density + _HALF_LOG_TWO_PI * noise.shape[1]))
 
 
 def soft_values(drawn: Draw, values: Tensor, alphas: Alphas, branches: Sequence[int]) -> Tensor:
     """Computes V ``[B, K]`` of what twin critics say ``[2, B, K, A]``; see the head of this file."""
-    smaller = torch.minimum(values[0], values[1])
-    output = drawn.output
-    if drawn.probabilities is None or output.logits is None or alphas.discrete is None:
+    smaller = values.min(0).values
+    logits = drawn.output.logits
+    if logits is None or alphas.discrete is None:
         found = smaller.squeeze(2)
     else:
-        gains = smaller - (alphas.discrete * output.logits).unsqueeze(1)
-        found = torch.matmul(gains, drawn.probabilities.unsqueeze(2)).squeeze(2) / len(branches)
+        gains = smaller - (alphas.discrete * logits).unsqueeze(1)
+        found = torch.matmul(gains, logits.exp().unsqueeze(2)).squeeze(2) / len(branches)
     if drawn.log_prob is None or alphas.continuous is None:
         return found
     return found - (alphas.continuous * drawn.log_prob).unsqueeze(1)
 
 
 def critic_targets(rewards: Tensor, terminated: Tensor, soft: Tensor, gamma: Tensor, ignores_ends: Tensor) -> Tensor:
-    """Computes ``r + gamma V'`` ``[B, K]``; where nothing follows a step, only signals that ignore ends go on.
+    """Computes ``r + gamma V'`` ``[B, K]``; where nothing follows a step, only signals that ignore ends have a V'.
 
     Args:
         rewards: ``[B, K]``.
-        terminated: ``[B]``, 1 where nothing follows. An interrupted episode is not terminated: its value goes on.
+        terminated: ``[B]``, 1 where nothing follows. An interrupted episode is not terminated: its value counts.
         soft: ``[B, K]`` of the state after the step.
         gamma: ``[K]``.
         ignores_ends: ``[K]`` bool.
@@ -110,99 +117,55 @@ def critic_targets(rewards: Tensor, terminated: Tensor, soft: Tensor, gamma: Ten
     return rewards + gamma * goes_on * soft
 
 
-def critic_loss(values: Tensor, choices: Tensor | None, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Differentiates the squared errors of both critics.
+def values_of_actions(values: Tensor, choices: Tensor | None) -> Tensor:
+    """Returns what critics say of the actions that were taken, ``[2, B, K]``; with several branches, the mean over them.
 
     Args:
         values: ``[2, B, K, A]``.
         choices: ``[B, b]`` int64, the choices that were made, each plus the offset of its branch; or None.
-        targets: ``[B, K]``.
-
-    Returns:
-        The derivative ``[2, B, K, A]``, and the losses ``[2]``.
     """
     if choices is None:
-        error = values.squeeze(3) - targets
-        return (error / targets.numel()).unsqueeze(3), error.square().mean((1, 2)).mul_(0.5)
-    chosen = choices.unsqueeze(1).expand(*values.shape[:3], -1)
-    error = values.gather(3, chosen).mean(3) - targets
-    slopes = (error / (targets.numel() * choices.shape[1])).unsqueeze(3).expand(chosen.shape)
-    return torch.zeros_like(values).scatter_(3, chosen, slopes), error.square().mean((1, 2)).mul_(0.5)
+        return values.squeeze(3)
+    return values.gather(3, choices.unsqueeze(1).expand(*values.shape[:3], -1)).mean(3)
 
 
-def policy_loss_at_values(drawn: Draw, values: Tensor, branches: Sequence[int]) -> Tensor:
-    """Differentiates the policy loss with respect to what twin critics say ``[2, B, K, A]``.
-
-    From there it goes through the critics to the continuous actions; critics themselves do not descend it.
-    """
-    steps, signals = values.shape[1:3]
-    factor = -1.0 / (steps * signals)
-    if drawn.probabilities is not None:
-        weights = (drawn.probabilities * (factor / len(branches))).unsqueeze(1).expand(values.shape[1:])
-    else:
-        weights = torch.full_like(values[0], factor)
-    counts = values[0] <= values[1]
-    return torch.stack((weights * counts, weights * ~counts))
-
-
-def policy_loss(
-    drawn: Draw, values: Tensor, to_actions: Tensor | None, alphas: Alphas, branches: Sequence[int]
-) -> tuple[HeadGradients, Tensor]:
-    """Differentiates the policy loss with respect to the policy's output.
+def critic_loss(values: Tensor, targets: Tensor) -> Tensor:
+    """Computes half the mean squared errors of both critics together: the mean of all squares, a scalar.
 
     Args:
-        drawn: of the policy.
-        values: ``[2, B, K, A]`` of the critics for these actions.
-        to_actions: ``[B, n]``, what became of `policy_loss_at_values` behind the critics; None without such actions.
-        alphas: the temperatures.
-        branches: number of choices of each branch.
-
-    Returns:
-        The derivatives, and the loss.
+        values: ``[2, B, K]``, what critics say of the actions that were taken.
+        targets: ``[B, K]``.
     """
-    output = drawn.output
-    loss = soft_values(drawn, values, alphas, branches).mean().neg_()
-    to_mean = to_log_std = to_scores = None
-    steps = values.shape[1]
-    if drawn.actions is not None and drawn.noise is not None and output.log_std is not None:
-        if to_actions is None or alphas.continuous is None:
-            raise ValueError("continuous actions need their derivative and their temperature")
-        actions, per_step = drawn.actions, alphas.continuous / steps
-        # d tanh(u) = 1 - a^2; the log-probability falls with log(1 - a^2), whose derivative is -2 a, and with log_std.
-        to_mean = to_actions * (1.0 - actions.square()) + 2.0 * per_step * actions
-        to_log_std = (to_mean * output.log_std.exp() * drawn.noise - per_step) * within_bounds(output.log_std)
-    if drawn.probabilities is not None and output.logits is not None and alphas.discrete is not None:
-        worth = torch.minimum(values[0], values[1]).mean(1)
-        costs = alphas.discrete * output.logits - worth
-        scale = 1.0 / (steps * len(branches))
-        to_scores = _softmax_backward(drawn.probabilities, costs, branches).mul_(scale)
-    return HeadGradients(to_mean, to_log_std, to_scores), loss
+    return functional.mse_loss(values, targets.expand_as(values))
 
 
-def temperature_loss(
-    drawn: Draw, targets: tuple[float, Tensor], branches: Sequence[int]
-) -> tuple[Tensor | None, Tensor | None]:
-    """Differentiates the temperature losses with respect to log alpha: entropy less target entropy.
+def policy_loss(drawn: Draw, values: Tensor, alphas: Alphas, branches: Sequence[int]) -> Tensor:
+    """Computes ``-mean V``, a scalar, of what twin critics say ``[2, B, K, A]`` of the actions that were drawn.
+
+    Its gradient goes through the values to these actions; critics and temperatures must not descend it.
+    """
+    return -soft_values(drawn, values, alphas, branches).mean()
+
+
+@torch.no_grad()
+def mean_entropies(drawn: Draw, branches: Sequence[int]) -> Entropies:
+    """Estimates the entropy of the continuous action by its draws, and computes those of the branches; means over B."""
+    continuous = None if drawn.log_prob is None else -drawn.log_prob.mean()
+    logits = drawn.output.logits
+    return Entropies(continuous, None if logits is None else categorical_entropy(logits, branches).mean(0))
+
+
+def temperature_loss(log_alphas: Entropies, entropies: Entropies, targets: Entropies) -> Tensor:
+    """Computes ``log alpha * (entropy - target entropy)``, a scalar: too little entropy makes a temperature rise.
 
     Args:
-        drawn: of the policy.
-        targets: entropies to keep: of the continuous action, and of each branch ``[b]`` or ``[B, b]``.
-        branches: number of choices of each branch.
-
-    Returns:
-        Of the continuous action, a scalar; of the branches, ``[b]``. None where there is no such part.
+        log_alphas: logarithms of the temperatures.
+        entropies: of the policy, without a gradient.
+        targets: entropies to keep.
     """
-    continuous = None if drawn.log_prob is None else drawn.log_prob.mean().neg_().sub_(targets[0])
-    if drawn.probabilities is None or drawn.output.logits is None:
-        return continuous, None
-    entropies = categorical_entropy(drawn.output.logits, drawn.probabilities, branches)
-    return continuous, (entropies - targets[1]).mean(0)
-
-
-def _softmax_backward(probabilities: Tensor, outer: Tensor, branches: Sequence[int]) -> Tensor:
-    """Goes back from probabilities to scores: ``p (g - sum(p g))`` in each branch, ``[B, A]``."""
-    weighted = probabilities * outer
-    if len(branches) == 1:
-        return weighted - probabilities * weighted.sum(1, keepdim=True)
-    sums = [part.sum(1, keepdim=True).expand_as(part) for part in torch.split(weighted, list(branches), 1)]
-    return weighted - probabilities * torch.cat(sums, 1)
+    terms: list[Tensor] = []
+    if log_alphas.continuous is not None and entropies.continuous is not None and targets.continuous is not None:
+        terms.append(log_alphas.continuous * (entropies.continuous - targets.continuous))
+    if log_alphas.discrete is not None and entropies.discrete is not None and targets.discrete is not None:
+        terms.append(torch.dot(log_alphas.discrete, entropies.discrete - targets.discrete))
+    return terms[0] if len(terms) == 1 else terms[0] + terms[1]

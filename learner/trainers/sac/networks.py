@@ -14,7 +14,7 @@ from learner.networks.encoders import VectorEncoder
 from learner.networks.squashed import SquashedPolicyNetwork
 from learner.networks.twin import TwinCritic
 from learner.optimizers.adam import flatten
-from learner.trainers.sac.loss import Alphas
+from learner.trainers.sac.loss import Alphas, Entropies
 
 DISCRETE_ENTROPY_SHARE: Final = 0.2
 """Share of the largest entropy of a branch that is kept, as in ML-Agents."""
@@ -42,6 +42,11 @@ class Temperatures(nn.Module):
         choices = torch.repeat_interleave(torch.arange(len(branches)), branches)
         self.register_buffer("choice_branches", choices, persistent=False)
 
+    def logarithms(self) -> Entropies:
+        """Returns what is learned: for each entropy the logarithm of its temperature."""
+        return Entropies(self.continuous, self.discrete)
+
+    @torch.no_grad()
     def alphas(self) -> Alphas:
         """Returns the temperatures themselves."""
         discrete = None if self.discrete is None else self.discrete.exp().index_select(0, self.choice_branches)
@@ -58,23 +63,22 @@ class TargetEntropies:
     Args:
         action: what the behavior does.
         device: where everything is.
-
-    Attributes:
-        continuous: of the continuous action.
     """
 
     def __init__(self, action: ActionSpec, device: torch.device) -> None:
-        self.continuous = -float(action.continuous_size)
         self._branches = list(action.discrete_branches)
         sizes = torch.tensor(self._branches, dtype=torch.float32, device=device)
-        self._all_allowed = DISCRETE_ENTROPY_SHARE * sizes.log()
+        self._all_allowed = Entropies(
+            torch.tensor(-float(action.continuous_size), device=device), DISCRETE_ENTROPY_SHARE * sizes.log()
+        )
 
-    def discrete(self, masks: Tensor | None) -> Tensor:
-        """Returns those of the branches ``[b]``, or for masks ``[B, A]`` ``[B, b]``."""
-        if masks is None or not self._branches:
+    def where(self, masks: Tensor | None) -> Entropies:
+        """Returns them, as means over the steps of masks ``[B, A]``; None allows every choice."""
+        if masks is None:
             return self._all_allowed
         allowed = [part.sum(1, dtype=torch.float32) for part in torch.split(masks, self._branches, 1)]
-        return DISCRETE_ENTROPY_SHARE * torch.stack(allowed, 1).clamp_(min=1.0).log_()
+        logarithms = torch.stack(allowed, 1).clamp(min=1.0).log()
+        return self._all_allowed._replace(discrete=DISCRETE_ENTROPY_SHARE * logarithms.mean(0))
 
 
 class SACNetworks(nn.Module):

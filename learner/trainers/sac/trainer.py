@@ -11,7 +11,6 @@ from rollcast.specs import BehaviorSpec
 from torch import Tensor
 
 from learner.common.saved_values import number
-from learner.networks.distributions import categorical_entropy
 from learner.networks.fit import require_fit
 from learner.networks.policy import PolicyNetwork
 from learner.networks.squashed import SquashedPolicyNetwork
@@ -52,23 +51,21 @@ def read_report(report: Report, names: Sequence[str], is_finite: Tensor, learner
         is_finite: scalar bool, of everything that learns.
         learner: what made the update.
     """
-    drawn, targets, temperatures = report.drawn, report.targets, learner.networks.temperatures
-    axes, branches = int(drawn.log_prob is not None), len(learner.branches)
-    entropies: list[Tensor] = [] if drawn.log_prob is None else [-drawn.log_prob.mean()]
-    if drawn.probabilities is not None and drawn.output.logits is not None:
-        entropies += categorical_entropy(drawn.output.logits, drawn.probabilities, learner.branches).mean(0).unbind()
+    (continuous, discrete), targets, temperatures = report.entropies, report.targets, learner.networks.temperatures
+    axes, branches = int(continuous is not None), len(learner.branches)
+    entropies = ([] if continuous is None else [continuous]) + ([] if discrete is None else [*discrete.unbind()])
     alphas = [] if temperatures.continuous is None else [temperatures.continuous.exp()]
     alphas += [] if temperatures.discrete is None else temperatures.discrete.exp().unbind()
-    spread = targets.var(0, correction=0).mean()
+    critic_losses, spread = report.critic_losses, targets.var(0, correction=0).mean()
     norms = torch.stack((learner.policy_optimizer.gradient_norm(), learner.critic_optimizer.gradient_norm()))
     scalars = [
         is_finite
         & can_act(learner.networks.policy, report.batch)
         & report.policy_loss.isfinite()
-        & report.critic_losses.isfinite().all(),
+        & critic_losses.isfinite().all(),
         report.policy_loss,
-        *report.critic_losses.unbind(),
-        1.0 - report.critic_losses.sum() / spread,
+        *critic_losses.unbind(),
+        1.0 - critic_losses.sum() / spread,
         torch.linalg.vector_norm(norms),
         *targets.mean(0).unbind(),
         *entropies,

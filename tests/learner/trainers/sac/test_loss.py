@@ -1,4 +1,4 @@
-"""The losses of SAC against a textbook version that autograd differentiates."""
+"""The losses of SAC and their gradients against those of a textbook version."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from learner.networks.policy import PolicyOutput
 from learner.networks.squashed import LOG_STD_MAX
 from learner.trainers.sac.loss import (
     Alphas,
+    Draw,
+    Entropies,
     critic_loss,
     critic_targets,
     draw,
+    mean_entropies,
     policy_loss,
-    policy_loss_at_values,
     soft_values,
     temperature_loss,
+    values_of_actions,
 )
 
 STEPS, SIGNALS, AXES = 7, 3, 2
@@ -52,12 +55,15 @@ class Case(NamedTuple):
     base: Tensor
 
     def output(self) -> PolicyOutput:
-        """What the policy network would return, without a gradient."""
-        parts = torch.split(self.scores.detach(), list(self.branches), 1) if self.branches else ()
+        """What the policy network would return."""
+        parts = torch.split(self.scores, list(self.branches), 1) if self.branches else ()
         logits = torch.cat([part.log_softmax(1) for part in parts], 1) if parts else None
-        bounded = self.log_std.detach().clamp(-20.0, LOG_STD_MAX)
-        mean = self.mean.detach()
-        return PolicyOutput(mean if self.axes else None, bounded if self.axes else None, logits, None)
+        bounded = self.log_std.clamp(-20.0, LOG_STD_MAX)
+        return PolicyOutput(self.mean if self.axes else None, bounded if self.axes else None, logits, None)
+
+    def drawn(self) -> Draw:
+        """What it would do."""
+        return draw(self.output(), self.noise if self.axes else None)
 
     def alphas(self) -> Alphas:
         """The temperatures, spread over the choices."""
@@ -120,48 +126,42 @@ def textbook(case: Case) -> tuple[Tensor, Tensor]:
 def test_soft_values_are_the_textbook_s(axes: int, branches: tuple[int, ...]) -> None:
     """Expectations over choices and the entropy of every part count, of hybrid actions, too, with the right sign."""
     case = make(axes, branches)
-    drawn = draw(case.output(), case.noise if axes else None)
+    drawn = case.drawn()
     own = soft_values(drawn, case.values(drawn.actions), case.alphas(), branches)
     expected, log_prob = textbook(case)
-    torch.testing.assert_close(own, expected.detach(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(own, expected, rtol=1e-4, atol=1e-5)
     if drawn.log_prob is not None:
-        torch.testing.assert_close(drawn.log_prob, log_prob.detach(), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(drawn.log_prob, log_prob, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(("axes", "branches"), KINDS)
 @pytest.mark.parametrize("seed", range(3))
-def test_policy_gradients_are_autograd_s(axes: int, branches: tuple[int, ...], seed: int) -> None:
-    """The derivative of -mean V goes through the actions, the log-probabilities and the expectations."""
+def test_the_policy_loss_is_the_textbook_s(axes: int, branches: tuple[int, ...], seed: int) -> None:
+    """The gradient of -mean V goes through the actions, the log-probabilities and the expectations."""
     case = make(axes, branches, seed)
-    drawn = draw(case.output(), case.noise if axes else None)
-    to_actions = None
-    if drawn.actions is not None:
-        leaf = drawn.actions.clone().requires_grad_()
-        (to_actions,) = torch.autograd.grad(
-            case.values(leaf), leaf, policy_loss_at_values(drawn, case.values(drawn.actions), branches)
-        )
-    gradients, loss = policy_loss(drawn, case.values(drawn.actions), to_actions, case.alphas(), branches)
-    expected = -textbook(case)[0].mean()
-    torch.testing.assert_close(loss, expected.detach(), rtol=1e-4, atol=1e-5)
-    torch.autograd.backward(expected)
-    for own, parameter in zip(gradients, (case.mean, case.log_std, case.scores), strict=True):
-        if own is not None:
-            torch.testing.assert_close(own, parameter.grad, rtol=1e-3, atol=1e-5)
+    drawn = case.drawn()
+    own, expected = policy_loss(drawn, case.values(drawn.actions), case.alphas(), branches), -textbook(case)[0].mean()
+    torch.testing.assert_close(own, expected, rtol=1e-4, atol=1e-5)
+    leaves = [leaf for leaf in (case.mean, case.log_std, case.scores) if leaf.numel()]
+    for found, wanted in zip(torch.autograd.grad(own, leaves), torch.autograd.grad(expected, leaves), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-5)
 
 
-def test_a_deviation_at_its_bound_has_no_gradient() -> None:
-    """The clamp cuts it, as autograd does."""
-    case = make(AXES, ())
-    log_std = torch.tensor([[5.0, -25.0]] * STEPS, requires_grad=True)
-    case = case._replace(log_std=log_std)
-    drawn = draw(case.output(), case.noise)
-    gradients, _ = policy_loss(drawn, case.values(drawn.actions), torch.ones(STEPS, AXES), case.alphas(), ())
-    assert gradients.log_std is not None
-    assert not gradients.log_std.any()
+@pytest.mark.parametrize("raw", [-30.0, -4.0, 0.0, 4.0, 30.0])
+def test_a_saturated_draw_has_a_likelihood_and_a_gradient(raw: float) -> None:
+    """Where tanh(u) is 1 in float32, log(1 - tanh(u)^2) is 2 (log 2 - |u|) and its slope -2 sign(u)."""
+    mean = torch.full((1, 1), raw, requires_grad=True)
+    drawn = draw(PolicyOutput(mean, torch.zeros(1, 1), None, None), torch.zeros(1, 1))
+    assert drawn.log_prob is not None
+    exact = torch.tensor(raw, dtype=torch.float64)
+    expected = -0.5 * math.log(2 * math.pi) - 2 * (math.log(2) - exact - torch.nn.functional.softplus(-2 * exact))
+    assert drawn.log_prob.item() == pytest.approx(expected.item(), rel=1e-5, abs=1e-5)
+    (slope,) = torch.autograd.grad(drawn.log_prob.sum(), mean)
+    assert slope.item() == pytest.approx(2 * math.tanh(raw), rel=1e-5, abs=1e-5)
 
 
 @pytest.mark.parametrize(("axes", "branches"), KINDS)
-def test_critic_gradients_are_autograd_s(axes: int, branches: tuple[int, ...]) -> None:
+def test_the_critic_loss_is_the_textbook_s(axes: int, branches: tuple[int, ...]) -> None:
     """Half the mean squared error of each critic; with several branches a step is worth the mean of its choices."""
     case = make(axes, branches)
     generator = torch.Generator().manual_seed(1)
@@ -177,11 +177,11 @@ def test_critic_gradients_are_autograd_s(axes: int, branches: tuple[int, ...]) -
         choices = chosen + offsets
     else:
         worth, choices = values.squeeze(3), None
-    losses = 0.5 * (worth - targets).square().mean((1, 2))
-    torch.autograd.backward(losses.sum())
-    gradient, own = critic_loss(case.base, choices, targets)
-    torch.testing.assert_close(own, losses.detach())
-    torch.testing.assert_close(gradient, values.grad)
+    expected = 0.5 * (worth - targets).square().mean((1, 2)).sum()
+    own = critic_loss(values_of_actions(values, choices), targets)
+    torch.testing.assert_close(own, expected)
+    (found,), (wanted,) = torch.autograd.grad(own, [values]), torch.autograd.grad(expected, [values])
+    torch.testing.assert_close(found, wanted)
 
 
 def test_only_a_terminal_step_ends_what_is_to_come() -> None:
@@ -197,36 +197,38 @@ def test_only_a_terminal_step_ends_what_is_to_come() -> None:
 
 
 @pytest.mark.parametrize(("axes", "branches"), KINDS)
-def test_temperature_gradients_are_autograd_s(axes: int, branches: tuple[int, ...]) -> None:
-    """A policy with too little entropy makes its temperature rise."""
+def test_the_temperature_loss_is_the_textbook_s(axes: int, branches: tuple[int, ...]) -> None:
+    """A policy with too little entropy makes its temperature rise; the policy itself has no gradient of it."""
     case = make(axes, branches)
-    drawn = draw(case.output(), case.noise if axes else None)
-    wanted = tuple(0.2 * math.log(size) for size in branches)
-    continuous, discrete = temperature_loss(drawn, (-float(axes), torch.tensor(wanted)), branches)
+    targets = Entropies(torch.tensor(-float(axes)), torch.tensor([0.2 * math.log(size) for size in branches]))
+    log_alpha = torch.zeros((), requires_grad=True) if axes else None
+    log_alphas = torch.zeros(len(branches), requires_grad=True) if branches else None
+    entropies = mean_entropies(case.drawn(), branches)
+    own = temperature_loss(Entropies(log_alpha, log_alphas), entropies, targets)
+    expected = torch.zeros(())
     _, log_prob = textbook(case)
-    if axes:
-        log_alpha = torch.zeros((), requires_grad=True)
-        torch.autograd.backward(-log_alpha * (log_prob.detach() - axes).mean())
-        torch.testing.assert_close(continuous, log_alpha.grad, rtol=1e-4, atol=1e-4)
-    if branches:
-        log_alphas = torch.zeros(len(branches), requires_grad=True)
+    if log_alpha is not None and targets.continuous is not None:
+        expected = expected - log_alpha * (log_prob.detach() + targets.continuous).mean()
+    if log_alphas is not None and targets.discrete is not None:
         policies = [Categorical(logits=part) for part in torch.split(case.scores, list(branches), 1)]
-        entropies = torch.stack([policy.entropy() for policy in policies], 1).detach()  # type: ignore[no-untyped-call]
-        torch.autograd.backward((log_alphas * (entropies.mean(0) - torch.tensor(wanted))).sum())
-        torch.testing.assert_close(discrete, log_alphas.grad, rtol=1e-4, atol=1e-5)
+        found = torch.stack([policy.entropy() for policy in policies], 1).detach()  # type: ignore[no-untyped-call]
+        expected = expected + (log_alphas * (found.mean(0) - targets.discrete)).sum()
+    leaves = [leaf for leaf in (log_alpha, log_alphas) if leaf is not None]
+    for gradient, wanted in zip(torch.autograd.grad(own, leaves), torch.autograd.grad(expected, leaves), strict=True):
+        torch.testing.assert_close(gradient, wanted, rtol=1e-4, atol=1e-4)
+    assert not any(each is not None and each.requires_grad for each in entropies)
 
 
 def test_forbidden_choices_have_no_part_in_anything() -> None:
     """Their probability is 0: they change no value, no gradient and no entropy, and nothing becomes NaN."""
-    scores = torch.tensor([[0.5, -0.5, -1e8]])
-    output = PolicyOutput(None, None, scores.log_softmax(1), None)
-    drawn = draw(output, None)
+    scores = torch.tensor([[0.5, -0.5, -1e8]], requires_grad=True)
+    drawn = draw(PolicyOutput(None, None, scores.log_softmax(1), None), None)
     values = torch.tensor([3.0, 1.0, 1e6]).expand(2, 1, 1, 3)
-    alphas = Alphas(None, torch.full((3,), 0.5))
-    gradients, loss = policy_loss(drawn, values, None, alphas, (3,))
-    few = PolicyOutput(None, None, scores[:, :2].log_softmax(1), None)
-    _, expected = policy_loss(draw(few, None), values[..., :2], None, Alphas(None, torch.full((2,), 0.5)), (2,))
+    loss = policy_loss(drawn, values, Alphas(None, torch.full((3,), 0.5)), (3,))
+    few = draw(PolicyOutput(None, None, scores[:, :2].log_softmax(1), None), None)
+    expected = policy_loss(few, values[..., :2], Alphas(None, torch.full((2,), 0.5)), (2,))
     torch.testing.assert_close(loss, expected)
-    assert gradients.scores is not None
-    assert gradients.scores.isfinite().all()
-    assert gradients.scores[0, 2] == 0
+    (own,), (wanted,) = torch.autograd.grad(loss, [scores]), torch.autograd.grad(expected, [scores])
+    torch.testing.assert_close(own, wanted)
+    assert own[0, 2] == 0
+    torch.testing.assert_close(mean_entropies(drawn, (3,)), mean_entropies(few, (2,)))

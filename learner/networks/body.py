@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-import torch
 from rollcast.specs import ObservationSpec
 from torch import Tensor, nn
 

@@ -97,9 +97,7 @@ class ActorCritic(nn.Module):
         of_policy, of_critic = _parts(sequences)
         hidden = self.policy.body.forward(observations, of_policy)
         critic = self.critic
-        values = (
-            critic.forward(hidden) if isinstance(critic, ValueHead) else critic.forward(observations, of_critic)
-        )
+        values = critic.forward(hidden) if isinstance(critic, ValueHead) else critic.forward(observations, of_critic)
         return self.policy.act(hidden, action_masks), values
 
     def values(self, observations: Sequence[Tensor]) -> Tensor:

@@ -120,7 +120,12 @@ def mean_entropy(output: PolicyOutput, ratio: Ratio) -> Tensor:
 
 
 def actor_critic_loss(
-    policy_loss: Tensor, output: PolicyOutput, values: Tensor, batch: Batch, coefficients: Coefficients, **others: Tensor
+    policy_loss: Tensor,
+    output: PolicyOutput,
+    values: Tensor,
+    batch: Batch,
+    coefficients: Coefficients,
+    **others: Tensor,
 ) -> LossTerms:
     """Adds what all actor-critics have to an algorithm's own term: policy_loss + value * (V - R)^2 - beta * entropy.
 

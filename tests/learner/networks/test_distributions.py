@@ -9,12 +9,9 @@ from torch.distributions import Categorical, Normal
 from learner.networks.distributions import (
     branch_offsets,
     categorical_entropy,
-    categorical_entropy_backward,
     categorical_log_prob,
-    categorical_log_prob_backward,
     gaussian_entropy,
     gaussian_log_prob,
-    gaussian_log_prob_backward,
 )
 from learner.networks.heads import CategoricalHead
 from learner.networks.initializers import Initializer
@@ -36,7 +33,7 @@ def test_categorical_factors(branches: tuple[int, ...]) -> None:
     logits = torch.cat([torch.log_softmax(part, 1) for part in raw], dim=1)
     actions = torch.stack([torch.randint(0, size, (7,)) for size in branches], dim=1)
     found = categorical_log_prob(logits, actions + branch_offsets(branches))
-    entropy = categorical_entropy(logits, logits.exp(), branches)
+    entropy = categorical_entropy(logits, branches)
     for index, part in enumerate(raw):
         expected = Categorical(logits=part)
         log_prob = expected.log_prob(actions[:, index])  # type: ignore[no-untyped-call]
@@ -50,33 +47,7 @@ def test_forbidden_choices_have_no_probability_and_no_entropy() -> None:
     head = CategoricalHead(4, (3, 2), Initializer("kaiming"))
     masks = torch.tensor([[0, 1, 0, 1, 1]], dtype=torch.uint8)
     logits = head(torch.randn(1, 4), masks)
-    entropy = categorical_entropy(logits, logits.exp(), (3, 2))
+    entropy = categorical_entropy(logits, (3, 2))
     assert entropy[0, 0].item() == 0.0
     gradients = torch.autograd.grad(entropy.sum(), list(head.parameters()))
     assert all(gradient.isfinite().all() for gradient in gradients)
-
-
-def test_derivatives_of_gaussians() -> None:
-    """By hand and by autograd they are the same."""
-    mean, log_std = torch.randn(9, 3, requires_grad=True), torch.randn(9, 3, requires_grad=True)
-    draws, outer = torch.randn(9, 3), torch.randn(9, 3)
-    expected = torch.autograd.grad(gaussian_log_prob(mean, log_std, draws), [mean, log_std], outer)
-    found = gaussian_log_prob_backward(mean.detach(), log_std.detach(), draws, outer)
-    for theirs, ours in zip(expected, found, strict=True):
-        assert torch.allclose(theirs, ours, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("branches", [(4,), (2, 5, 3)])
-def test_derivatives_of_categoricals(branches: tuple[int, ...]) -> None:
-    """With respect to the scores before normalization, by hand and by autograd they are the same."""
-    scores = torch.randn(7, sum(branches), requires_grad=True)
-    logits = torch.cat([torch.log_softmax(part, 1) for part in torch.split(scores, list(branches), 1)], 1)
-    choices = torch.stack([torch.randint(0, size, (7,)) for size in branches], 1) + branch_offsets(branches)
-    outer = torch.randn(7, len(branches))
-    (expected,) = torch.autograd.grad(categorical_log_prob(logits, choices), [scores], outer, retain_graph=True)
-    found = categorical_log_prob_backward(logits.detach().exp(), choices, branches, outer)
-    assert torch.allclose(expected, found, atol=1e-6)
-    entropy = categorical_entropy(logits, logits.exp(), branches)
-    (expected,) = torch.autograd.grad(entropy.sum() * 0.3, [scores])
-    found = categorical_entropy_backward(logits.detach(), logits.detach().exp(), entropy.detach(), branches, 0.3)
-    assert torch.allclose(expected, found, atol=1e-6)

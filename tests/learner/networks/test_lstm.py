@@ -13,10 +13,9 @@ from learner.buffers.sequences import Cut, pack
 from learner.networks.initializers import Initialization, Initializer
 from learner.networks.lstm import Memory, Unrolled
 from learner.networks.policy import PolicyNetwork
-from learner.networks.value import ActorCritic, OutputGradients, Sequences, build_critic
 from learner.settings.network import MemorySettings, NetworkSettings
 
-from .specs import behavior, goal, image, vector
+from .specs import behavior
 
 INPUTS, MEMORY = 5, 6
 LENGTHS = [4, 1, 3, 4, 2]
@@ -79,15 +78,11 @@ def test_sequences_equal_steps_one_by_one() -> None:
     ends = np.cumsum(LENGTHS)
     for sequence, places in enumerate(rows):
         packed_values[places] = values[ends[sequence] - LENGTHS[sequence] : ends[sequence]]
+    packed_values.requires_grad_()
     sequences = Unrolled(batch_sizes, before[order])
     outer = torch.randn(sum(LENGTHS), MEMORY // 2)
     hidden, after = memory.unroll(packed_values, sequences)
-    recorded, record = memory.record(packed_values, sequences)
-    for parameter in memory.parameters():
-        parameter.grad = torch.full_like(parameter, 7.0)
-    to_values = memory.backward(record, outer)
-    assert torch.equal(recorded, hidden)
-    gradients = [parameter.grad for parameter in memory.parameters()]
+    to_values, *gradients = torch.autograd.grad(hidden, [packed_values, *memory.parameters()], outer)
 
     plain = make_memory().double()
     inputs = values.double().requires_grad_()
@@ -105,47 +100,7 @@ def test_sequences_equal_steps_one_by_one() -> None:
         theirs = expected[0][ends[sequence] - LENGTHS[sequence] : ends[sequence]]
         torch.testing.assert_close(to_values[places], theirs.float())
     for ours, theirs in zip(gradients, expected[1:], strict=True):
-        assert ours is not None
         torch.testing.assert_close(ours, theirs.float(), rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("seen", ["vector", "goal", "image"])
-def test_an_actor_critic_goes_back_through_its_memories(seen: str, *, shared: bool) -> None:
-    """By hand and by autograd every gradient is the same, behind encoders, goals and a shared critic."""
-    specs = {"vector": (vector(),), "goal": (vector(), goal()), "image": (image(), vector())}[seen]
-    spec = behavior(*specs, continuous=2, branches=(3,))
-    settings = NetworkSettings(hidden_units=8, memory=MemorySettings(memory_size=MEMORY, sequence_length=4))
-    generator = torch.Generator().manual_seed(5)
-    policy = PolicyNetwork(spec, settings, generator)
-    network = ActorCritic(policy, build_critic(policy, settings, signals=2, shared=shared, generator=generator))
-    assert network.memory_size == MEMORY
-    _, batch_sizes = packed(LENGTHS)
-    observations = [
-        torch.randint(0, 255, (sum(LENGTHS), *item.shape), dtype=torch.uint8)
-        if item.dtype == np.uint8
-        else torch.randn(sum(LENGTHS), *item.shape)
-        for item in specs
-    ]
-    before = torch.randn(2, len(LENGTHS), MEMORY)
-    sequences = Sequences(batch_sizes, before[0], None if shared else before[1])
-    output, values = network(observations, None, sequences)
-    outer_values, outer_mean = torch.randn_like(values), torch.randn_like(output.mean)
-    parameters = [value for value in network.parameters() if value.requires_grad]
-    expected = torch.autograd.grad((values * outer_values).sum() + (output.mean * outer_mean).sum(), parameters,
-                                   allow_unused=True)  # fmt: skip
-    for parameter in parameters:
-        parameter.grad = torch.zeros_like(parameter)
-    with torch.no_grad():
-        recorded, recorded_values, record = network.record(observations, None, sequences)
-        torch.testing.assert_close(recorded.mean, output.mean)
-        torch.testing.assert_close(recorded_values, values)
-        zeros = torch.zeros_like(outer_mean)
-        network.backward(record, OutputGradients(outer_mean, zeros, torch.zeros(sum(LENGTHS), 3), outer_values))
-    for parameter, theirs in zip(parameters, expected, strict=True):
-        found = parameter.grad
-        assert found is not None
-        torch.testing.assert_close(found, torch.zeros_like(found) if theirs is None else theirs, rtol=1e-3, atol=1e-5)
 
 
 def test_a_policy_steps_as_it_unrolls() -> None:

@@ -13,7 +13,6 @@ from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 from learner.common.exits import UserError
 from learner.networks.policy import PolicyNetwork
-from learner.networks.value import ActorCritic, OutputGradients, build_critic
 from learner.publish.check import open_session
 from learner.publish.describe import describe
 from learner.publish.onnx import PolicyExporter
@@ -103,34 +102,6 @@ def test_a_policy_in_onnx_equals_the_network(observations: tuple[ObservationSpec
             unity[f"obs_{place}"] /= observation.scale  # Unity's pictures are from 0 to 1
     (moves,) = open_session(render_unity(network)).run(["deterministic_discrete_actions"], unity)
     assert moves[:, 0].tolist() == expected.argmax(1).tolist()
-
-
-@pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("continuous", [0, 1])
-def test_the_way_back_by_hand_is_that_of_autograd(continuous: int, *, shared: bool) -> None:
-    """Every parameter of tower and heads gets the gradient that autograd finds."""
-    spec = behavior(SPECS["pieces in hand"], continuous)
-    generator = torch.Generator().manual_seed(1)
-    policy = PolicyNetwork(spec, SETTINGS, generator)
-    network = ActorCritic(policy, build_critic(policy, SETTINGS, signals=2, shared=shared, generator=generator))
-    for parameter in network.parameters():
-        parameter.grad = torch.full_like(parameter, 77.0)
-    output, values = network(seen(spec), masks())
-    assert output.logits is not None
-    head: Any = network.policy.categorical
-    scores = head.logits(head.neck(network.policy.body(seen(spec)))) * masks()
-    results = [part for part in (output.mean, output.log_std, scores, values) if part is not None]
-    slopes = [torch.randn(part.shape, generator=generator) for part in results]
-    parameters = list(network.parameters())
-    expected = torch.autograd.grad(results, parameters, slopes)
-    of_mean, of_spread = (slopes[0], slopes[1]) if continuous else (None, None)
-    outer = OutputGradients(of_mean, of_spread, slopes[-2], slopes[-1])
-    with torch.no_grad():
-        _, recorded, record = network.record(seen(spec), masks())
-        network.backward(record, outer)
-    torch.testing.assert_close(recorded, values)
-    for gradient, parameter in zip(expected, parameters, strict=True):
-        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-5)
 
 
 def test_a_deep_tower_begins_as_a_flat_one() -> None:

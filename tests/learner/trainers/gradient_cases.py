@@ -61,7 +61,8 @@ CASES = {
     ),
     "both, entities": Case(behavior(entities(), vector(), continuous=1, branches=(2,)), {"num_layers": 1}, shared=True),
     "both, pixels": Case(
-        behavior(image(shape=(6, 6, 1)), vector(), continuous=1, branches=(2, 2)), {"vis_encode_type": "fully_connected"}
+        behavior(image(shape=(6, 6, 1)), vector(), continuous=1, branches=(2, 2)),
+        {"vis_encode_type": "fully_connected"},
     ),
     "axes, memory": Case(behavior(continuous=2), MEMORY),
     "both, memory, shared": Case(behavior(continuous=1, branches=(3,)), MEMORY, "joint", shared=True, masked=True),
@@ -77,7 +78,7 @@ class Numbers:
     """
 
     def __init__(self, seed: int) -> None:
-        self._stream = np.random.RandomState(seed)  # noqa: NPY002 - its stream is frozen, that of newer ones is not
+        self._stream = np.random.RandomState(seed)
 
     def normal(self, *shape: int, scale: float = 1.0) -> Tensor:
         """Draws normal numbers, float32."""
@@ -96,7 +97,9 @@ class Numbers:
     def observations(self, spec: BehaviorSpec, rows: int) -> list[Tensor]:
         """Draws what is observed, in the types of the ring."""
         return [
-            self.below(200, rows, *one.shape).to(torch.uint8) if one.dtype == np.uint8 else self.normal(rows, *one.shape)
+            self.below(200, rows, *one.shape).to(torch.uint8)
+            if one.dtype == np.uint8
+            else self.normal(rows, *one.shape)
             for one in spec.observations
         ]
 

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from learner.networks.distributions import branch_offsets
 from learner.networks.policy import PolicyOutput
-from learner.networks.value import OutputGradients
-from learner.trainers.actor_critic.loss import Batch, Ratio
+from learner.trainers.actor_critic.loss import Batch, Coefficients, Loss, Ratio
 
 BRANCHES = (3, 2)
 
@@ -20,9 +19,7 @@ def make_output(batch: int = 50) -> PolicyOutput:
     """Parameters of a hybrid behavior with 2 axes and 2 branches."""
     generator = torch.Generator().manual_seed(1)
     mean, log_std = torch.randn(batch, 2, generator=generator), torch.randn(batch, 2, generator=generator) / 3
-    raw = torch.randn(batch, 5, generator=generator)
-    logits = torch.cat([torch.log_softmax(part, 1) for part in torch.split(raw, list(BRANCHES), 1)], 1)
-    return PolicyOutput(mean, log_std, logits, None)
+    return PolicyOutput(mean, log_std, normalized(torch.randn(batch, 5, generator=generator)), None)
 
 
 def make_batch(output: PolicyOutput, ratio: Ratio, shift: float = 0.3) -> Batch:
@@ -59,11 +56,18 @@ class Scalar(NamedTuple):
     entropy: Tensor
     value_error: Tensor
 
-    def check(self, loss: Tensor, found: OutputGradients) -> None:
-        """Compares the gradients of a loss with those that were found."""
-        for theirs, ours in zip(torch.autograd.grad(loss, self.leaves), found, strict=True):
-            assert ours is not None
-            assert torch.allclose(theirs, ours, rtol=1e-4, atol=1e-7)
+    def check(self, loss: Tensor, own: Loss, coefficients: Coefficients) -> None:
+        """Compares the gradients of the textbook's loss with those of another."""
+        mean, log_std, scores, values = self.leaves
+        total = own(PolicyOutput(mean, log_std, normalized(scores), None), values, self.batch, coefficients).total
+        ours = torch.autograd.grad(total, self.leaves, allow_unused=True)
+        for leaf, theirs, found in zip(self.leaves, torch.autograd.grad(loss, self.leaves), ours, strict=True):
+            torch.testing.assert_close(torch.zeros_like(leaf) if found is None else found, theirs, rtol=1e-4, atol=1e-7)
+
+
+def normalized(scores: Tensor) -> Tensor:
+    """Log-probabilities of the choices of each branch."""
+    return torch.cat([torch.log_softmax(part, 1) for part in torch.split(scores, list(BRANCHES), 1)], 1)
 
 
 def make_scalar(ratio: Ratio, shift: float) -> Scalar:
@@ -76,11 +80,11 @@ def make_scalar(ratio: Ratio, shift: float) -> Scalar:
         output.log_std.requires_grad_(),
         present(output).detach().requires_grad_(),
     )
-    normalized = torch.cat([torch.log_softmax(part, 1) for part in torch.split(scores, list(BRANCHES), 1)], 1)
+    logits = normalized(scores)
     values = make_values().requires_grad_()
-    now = log_prob(PolicyOutput(mean, log_std, normalized, None), batch)
+    now = log_prob(PolicyOutput(mean, log_std, logits, None), batch)
     axes = log_std + 0.5 * np.log(2 * np.pi * np.e)
-    per_step = (axes.mean(1) if ratio == "per_action" else axes.sum(1)) - (normalized.exp() * normalized).sum(1)
+    per_step = (axes.mean(1) if ratio == "per_action" else axes.sum(1)) - (logits.exp() * logits).sum(1)
     return Scalar(
         [mean, log_std, scores, values],
         batch,

@@ -61,7 +61,12 @@ def test_those_of_actor_critics(
     optimizer.zero_grad()
     terms = loss(*one.network(one.observations, one.masks, one.sequences), one.batch, one.coefficients)
     terms.total.backward()
-    check(recorded, f"{'ppo' if loss is ppo_loss else 'impala'}/{case}", one.network, torch.stack([*terms.scalars.values()]))
+    check(
+        recorded,
+        f"{'ppo' if loss is ppo_loss else 'impala'}/{case}",
+        one.network,
+        torch.stack([*terms.scalars.values()]),
+    )
 
 
 class Signals(NamedTuple):

@@ -207,9 +207,9 @@ def test_the_gradient_of_a_minibatch_is_that_of_a_loop_over_its_sequences(*, sha
     )  # fmt: skip
     coefficients = Coefficients(epsilon=0.2, beta=0.01, ratio="per_action")
     network = trainer.network
-    with torch.no_grad():
-        output, values, record = network.record([columns["obs/state"]], columns.get("action_mask"), sequences)
-        network.backward(record, ppo_loss(output, values, batch, coefficients, (3,))[0])
+    output, values = network([columns["obs/state"]], columns.get("action_mask"), sequences)
+    trainer.optimizer.zero_grad()
+    ppo_loss(output, values, batch, coefficients).total.backward()
     gradients = {name: value.grad for name, value in network.named_parameters()}
     expected = textbook(copy.deepcopy(network).double(), columns, sequences)
     for name, theirs in expected.items():

@@ -317,19 +317,15 @@ def test_fewer_steps_than_a_minibatch_are_trained_at_once() -> None:
 
 
 def test_weights_of_parts_are_their_steps() -> None:
-    """Parts of different length count by their steps; what was put aside is used once."""
+    """What parts of different length add up to is divided by the steps of all; the next minibatch begins with nothing."""
     layer = torch.nn.Linear(1, 1, bias=False)
     optimizer = FlatAdam(layer, 0.1, SingleLearner())
-    with torch.no_grad():
-        for gradient, steps in ((1.0, 3), (5.0, 1)):
-            layer.weight.grad = layer.weight.grad.fill_(gradient) if layer.weight.grad is not None else None
-            optimizer.accumulate(steps)
-        optimizer.step()
-        assert float(optimizer.gradient_norm()) == 2.0
-        optimizer.accumulate(1)
-        optimizer.forget()
-        optimizer.step()
-    assert float(optimizer.gradient_norm()) == 2.0
+    for parts in (((1.0, 3), (5.0, 1)), ((4.0, 1),)):
+        optimizer.zero_grad()
+        for slope, steps in parts:
+            (layer(torch.full((1, 1), slope)) * steps).sum().backward()
+        optimizer.step(sum(steps for _, steps in parts))
+        assert float(optimizer.gradient_norm()) == (2.0 if len(parts) == 2 else 4.0)
 
 
 def test_parts_must_be_equal() -> None:

@@ -10,7 +10,6 @@ from learner.networks.policy import PolicyOutput
 from learner.trainers.actor_critic.loss import Batch, Coefficients, Ratio
 from learner.trainers.ppo.loss import ppo_loss
 from tests.learner.trainers.loss_cases import (
-    BRANCHES,
     entropies,
     log_prob,
     make_batch,
@@ -33,10 +32,11 @@ def test_the_parts_equal_the_formulas(ratio: Ratio, shift: float) -> None:
     surrogate = np.minimum(ratios * advantage, np.clip(ratios, 0.8, 1.2) * advantage).mean()
     error = ((values - batch.returns).numpy() ** 2).mean()
     entropy = entropies(output)[0 if ratio == "per_action" else 1]
-    _, diagnostics = ppo_loss(output, values, batch, Coefficients(0.2, 0.01, ratio), BRANCHES)
-    assert diagnostics.policy_loss.item() == pytest.approx(-surrogate, rel=1e-4, abs=1e-5)
-    assert diagnostics.value_loss.item() == pytest.approx(error, rel=1e-5)
-    assert diagnostics.entropy.item() == pytest.approx(entropy, rel=1e-5)
+    terms = ppo_loss(output, values, batch, Coefficients(0.2, 0.01, ratio))
+    assert terms.scalars["policy_loss"].item() == pytest.approx(-surrogate, rel=1e-4, abs=1e-5)
+    assert terms.scalars["value_loss"].item() == pytest.approx(error, rel=1e-5)
+    assert terms.scalars["entropy"].item() == pytest.approx(entropy, rel=1e-5)
+    assert terms.total.item() == pytest.approx(-surrogate + 0.5 * error - 0.01 * entropy, rel=1e-4, abs=1e-5)
 
 
 @pytest.mark.parametrize("ratio", ["per_action", "joint"])
@@ -48,8 +48,8 @@ def test_the_derivative_is_that_of_the_scalar_loss(ratio: Ratio, beta: float, sh
     batch = scalar.batch
     ratios = (scalar.log_prob - batch.log_prob).exp()
     surrogate = torch.minimum(ratios * batch.advantage, ratios.clamp(0.8, 1.2) * batch.advantage).mean()
-    found, _ = ppo_loss(make_output(), make_values(), batch, Coefficients(0.2, beta, ratio), BRANCHES)
-    scalar.check(-surrogate + scalar.value_error - beta * scalar.entropy, found)
+    loss = -surrogate + scalar.value_error - beta * scalar.entropy
+    scalar.check(loss, ppo_loss, Coefficients(0.2, beta, ratio))
 
 
 def test_a_ratio_beyond_the_clip_gives_no_gradient() -> None:
@@ -62,16 +62,15 @@ def test_a_ratio_beyond_the_clip_gives_no_gradient() -> None:
         torch.tensor([[1.0], [1.0], [-1.0], [-1.0]]),
         torch.zeros(4, 1),
     )
-    output = PolicyOutput(None, None, torch.full((4, 2), now), None)
-    gradients, _ = ppo_loss(output, torch.zeros(4, 1), batch, Coefficients(0.2, 0.0, "joint"), (2,))
-    assert gradients.mean is gradients.log_std is None
-    assert gradients.scores is not None
-    assert (gradients.scores[:, 0] != 0).tolist() == [False, True, True, False]
+    logits = torch.full((4, 2), now, requires_grad=True)
+    terms = ppo_loss(PolicyOutput(None, None, logits, None), torch.zeros(4, 1), batch, Coefficients(0.2, 0.0, "joint"))
+    (gradients,) = torch.autograd.grad(terms.total, [logits])
+    assert (gradients[:, 0] != 0).tolist() == [False, True, True, False]
 
 
 def test_signals_share_the_value_loss() -> None:
     """With several value heads the loss is the mean of their errors."""
     output = make_output(2)
     batch = make_batch(output, "joint")._replace(returns=torch.tensor([[0.0, 2.0], [0.0, 2.0]]))
-    _, diagnostics = ppo_loss(output, torch.zeros(2, 2), batch, Coefficients(0.2, 0.0, "joint"), BRANCHES)
-    assert diagnostics.value_loss.item() == pytest.approx(2.0)
+    terms = ppo_loss(output, torch.zeros(2, 2), batch, Coefficients(0.2, 0.0, "joint"))
+    assert terms.scalars["value_loss"].item() == pytest.approx(2.0)

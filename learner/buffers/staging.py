@@ -62,7 +62,7 @@ class PinnedStaging:
     def __init__(self, ring: DeviceRing, block_rows: int, device: torch.device) -> None:
         self._ring = ring
         self._device = device
-        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._stream = torch.cuda.Stream(device)
         self._slots = [_Slot(ring, block_rows), _Slot(ring, block_rows)]
         self._place = 0
         self._rows = 0
@@ -99,7 +99,7 @@ class _Slot:
             for column in ring.columns
         }
         self.views = {name: buffer.numpy() for name, buffer in self.buffers.items()}
-        self.copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self.copied = torch.cuda.Event()
 
 
 def staging_for(ring: DeviceRing, block_rows: int, device: torch.device) -> Staging:

@@ -22,7 +22,7 @@ def _tanh(values: Tensor) -> Tensor:
 
     Files for actors have the operator itself.
     """
-    if values.device.type != "cpu" or torch.jit.is_tracing():
+    if values.device.type != "cpu" or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
         return torch.tanh(values)
     return torch.add(_MINUS_ONE, torch.sigmoid(2.0 * values), alpha=2)
 

@@ -53,7 +53,7 @@ def samples_per_second(batch_size: int, seconds: float) -> float:
         surrogate = torch.minimum(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages).mean()
         loss = nn.functional.mse_loss(values, returns) * 0.5 - surrogate
         optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         nn.utils.clip_grad_norm_(parameters, 0.5, foreach=True)
         optimizer.step()
 

@@ -21,9 +21,9 @@ def test_gaussian_factors() -> None:
     """Each axis is a normal distribution of its own."""
     mean, log_std, draws = torch.randn(9, 3), torch.randn(9, 3), torch.randn(9, 3)
     normal = Normal(mean, log_std.exp())
-    log_prob = normal.log_prob(draws)  # type: ignore[no-untyped-call]
+    log_prob = normal.log_prob(draws)
     assert torch.allclose(log_prob, gaussian_log_prob(mean, log_std, draws), atol=1e-4)
-    assert torch.allclose(normal.entropy(), gaussian_entropy(log_std), atol=1e-6)  # type: ignore[no-untyped-call]
+    assert torch.allclose(normal.entropy(), gaussian_entropy(log_std), atol=1e-6)
 
 
 @pytest.mark.parametrize("branches", [(4,), (2, 5, 3)])
@@ -36,9 +36,9 @@ def test_categorical_factors(branches: tuple[int, ...]) -> None:
     entropy = categorical_entropy(logits, branches)
     for index, part in enumerate(raw):
         expected = Categorical(logits=part)
-        log_prob = expected.log_prob(actions[:, index])  # type: ignore[no-untyped-call]
+        log_prob = expected.log_prob(actions[:, index])
         assert torch.allclose(log_prob, found[:, index], atol=1e-6)
-        theirs = expected.entropy()  # type: ignore[no-untyped-call]
+        theirs = expected.entropy()
         assert torch.allclose(theirs, entropy[:, index], atol=1e-6)
 
 

@@ -34,7 +34,7 @@ def make_losses(network: nn.Module) -> list[Callable[[], Tensor]]:
 def descend(optimizer: FlatAdam, loss: Tensor) -> None:
     """Takes a step down a loss."""
     optimizer.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     optimizer.step()
 
 
@@ -47,7 +47,7 @@ def test_it_does_what_adam_does(max_grad_norm: float | None) -> None:
     for own, reference in zip(make_losses(ours), make_losses(theirs), strict=True):
         descend(optimizer, own())
         adam.zero_grad()
-        reference().backward()  # type: ignore[no-untyped-call]
+        reference().backward()
         if max_grad_norm is not None:
             nn.utils.clip_grad_norm_(theirs.parameters(), max_grad_norm)
         adam.step()
@@ -118,7 +118,7 @@ def test_the_listed_one_does_what_adam_does() -> None:
     for number, (own, reference) in enumerate(zip(make_losses(ours), make_losses(theirs), strict=True)):
         adam.param_groups[0]["lr"] = 0.1 / (1 + number)
         adam.zero_grad()
-        reference().backward()  # type: ignore[no-untyped-call]
+        reference().backward()
         adam.step()
         optimizer.step(own(), 0.1 / (1 + number))
     for own_value, value in zip(ours.parameters(), theirs.parameters(), strict=True):

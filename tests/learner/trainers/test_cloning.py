@@ -80,9 +80,9 @@ def test_the_loss_is_the_likelihood_of_what_was_done() -> None:
     choices = torch.stack([torch.arange(7) % 3, torch.arange(7) % 2], 1)
     expert = Transitions(torch.zeros(7), torch.zeros(7, dtype=torch.float64), (), (), draws, choices)
     spread = torch.tensor([math.exp(0.3), math.exp(LEAST_LOG_STD)])
-    expected = torch.distributions.Normal(mean, spread).log_prob(draws).sum(1)  # type: ignore[no-untyped-call]
+    expected = torch.distributions.Normal(mean, spread).log_prob(draws).sum(1)
     for part, column in zip(torch.split(scores, [3, 2], 1), choices.T, strict=True):
-        expected = expected + torch.distributions.Categorical(logits=part).log_prob(column)  # type: ignore[no-untyped-call]
+        expected = expected + torch.distributions.Categorical(logits=part).log_prob(column)
     loss = cloning_loss(PolicyOutput(mean, log_std, logits, None), expert, action)
     assert torch.allclose(loss, -expected.mean())
 

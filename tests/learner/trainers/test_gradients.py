@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 
 from learner.optimizers.adam import FlatAdam
 from learner.optimizers.reduce import SingleLearner
+from learner.rewards.signals import ExtrinsicReward, SignalSet
 from learner.settings.hyperparameters import SACHyperparameters
 from learner.trainers.actor_critic.loss import Loss
 from learner.trainers.impala.loss import impala_loss
@@ -59,7 +59,8 @@ def test_those_of_actor_critics(
         assert parameter.grad is not None
         parameter.grad.fill_(77.0)
     optimizer.zero_grad()
-    terms = loss(*one.network(one.observations, one.masks, one.sequences), one.batch, one.coefficients)
+    output, values = one.network(one.observations, one.masks, one.sequences)
+    terms = loss(output, values, one.batch, one.coefficients)
     terms.total.backward()
     check(
         recorded,
@@ -69,20 +70,14 @@ def test_those_of_actor_critics(
     )
 
 
-class Signals(NamedTuple):
-    """What SAC asks of its reward signals."""
-
-    gamma: Tensor = torch.tensor([0.9, 0.5])
-    ignores_ends: Tensor = torch.tensor([False, True])
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_those_of_sac(recorded: Mapping[str, NDArray[np.float32]], case: str) -> None:
     """Those of policy, critics and temperatures, each of its own loss."""
     one = replay(CASES[case])
-    learner = SACLearner(
-        one.networks, SACHyperparameters(), Signals(), SingleLearner(), torch.Generator().manual_seed(0)
+    signals = SignalSet(
+        [ExtrinsicReward(0.9, 1.0), ExtrinsicReward(0.5, 1.0, "endless", ignores_ends=True)], torch.device("cpu")
     )
+    learner = SACLearner(one.networks, SACHyperparameters(), signals, SingleLearner(), torch.Generator().manual_seed(0))
     learner.set_learning_rate(0.0)
     report = learner.update([one.batch], [STEPS])
     check(recorded, f"sac/{case}", one.networks, torch.cat([report.policy_loss.reshape(1), report.critic_losses]))

@@ -107,8 +107,8 @@ def textbook(case: Case) -> tuple[Tensor, Tensor]:
         raw = normal.mean + normal.stddev * case.noise
         actions = torch.tanh(raw)
         # The density of a function of a random variable; torch's TransformedDistribution loses it where tanh saturates.
-        slope = TanhTransform().log_abs_det_jacobian(raw, actions)  # type: ignore[no-untyped-call]
-        log_prob = (normal.log_prob(raw) - slope).sum(1)  # type: ignore[no-untyped-call]
+        slope = TanhTransform().log_abs_det_jacobian(raw, actions)
+        log_prob = (normal.log_prob(raw) - slope).sum(1)
     smaller = case.values(actions).amin(0)
     if not case.branches:
         return smaller.squeeze(2) - case.temperatures[0] * log_prob.unsqueeze(1), log_prob
@@ -211,7 +211,7 @@ def test_the_temperature_loss_is_the_textbook_s(axes: int, branches: tuple[int, 
         expected = expected - log_alpha * (log_prob.detach() + targets.continuous).mean()
     if log_alphas is not None and targets.discrete is not None:
         policies = [Categorical(logits=part) for part in torch.split(case.scores, list(branches), 1)]
-        found = torch.stack([policy.entropy() for policy in policies], 1).detach()  # type: ignore[no-untyped-call]
+        found = torch.stack([policy.entropy() for policy in policies], 1).detach()
         expected = expected + (log_alphas * (found.mean(0) - targets.discrete)).sum()
     leaves = [leaf for leaf in (log_alpha, log_alphas) if leaf is not None]
     for gradient, wanted in zip(torch.autograd.grad(own, leaves), torch.autograd.grad(expected, leaves), strict=True):

@@ -142,11 +142,11 @@ class Textbook:
             normal = Normal(output.mean, output.log_std.exp())
             raw = output.mean + output.log_std.exp() * noise.double()
             action = torch.tanh(raw)
-            log_prob = (normal.log_prob(raw) - (1 - action.square()).log()).sum()  # type: ignore[no-untyped-call]
+            log_prob = (normal.log_prob(raw) - (1 - action.square()).log()).sum()
         if output.logits is None:
             return action, log_prob, torch.zeros(0), torch.ones(1, 1, dtype=torch.float64)
         policies = [Categorical(logits=part) for part in torch.split(output.logits, list(self.branches), 1)]
-        entropies = torch.stack([policy.entropy().squeeze() for policy in policies])  # type: ignore[no-untyped-call]
+        entropies = torch.stack([policy.entropy().squeeze() for policy in policies])
         return action, log_prob, entropies, torch.cat([policy.probs for policy in policies], 1)
 
     def soft_value(self, values: Tensor, log_prob: Tensor, entropies: Tensor, probabilities: Tensor) -> Tensor:

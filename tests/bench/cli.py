@@ -1,4 +1,4 @@
-"""The command line of the bench: `python -m tests.bench`, and `python -m tests.bench profile` or `unity`."""
+"""The command line of the bench: `python -m tests.bench`, and `python -m tests.bench cpu`, `unity` or `profile`."""
 
 import argparse
 import signal
@@ -8,14 +8,15 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from tests.bench import report
+from tests.bench import cpu_table, report, table
+from tests.bench.learner_cpu import ROWS
+from tests.bench.learner_cpu import contestants as learner_cpu
 from tests.bench.limit_runs import limits
 from tests.bench.measurement import Contestant, MeasurementFailed, Series
 from tests.bench.peer_sample_factory import SampleFactory
 from tests.bench.peer_sb3 import StableBaselines3
 from tests.bench.rollcast_run import Rollcast
 from tests.bench.rounds import measure
-from tests.bench.table import render
 from tests.bench.unity_runs import ml_agents
 from tests.bench.unity_runs import rollcast as rollcast_unity
 from tests.bench.workplace import Workplace
@@ -25,7 +26,10 @@ INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit status."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.command != "cpu" and (options.rows or options.against):
+        parser.error("--rows and --against are options of cpu")
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     workplace = Workplace() if options.out is None else Workplace(options.out.resolve())
@@ -48,9 +52,11 @@ def _parser() -> argparse.ArgumentParser:
         "compares. It takes about two minutes a round; nothing else should run meanwhile.",
     )
     parser.add_argument(
-        "command", nargs="?", choices=("all", "unity", "profile"), default="all",
-        help="all: Gymnasium's CartPole; unity: a Unity player trained by ML-Agents and by Rollcast, from the same run "
-        "file with the same command line (ten minutes a round); profile: where Rollcast's time goes (default: all)",
+        "command", nargs="?", choices=("all", "cpu", "unity", "profile"), default="all",
+        help="all: Gymnasium's CartPole; cpu: CPU seconds of the learner per 100,000 steps, in trainings of fixed length "
+        "(three minutes a round, six with --against); unity: a Unity player trained by ML-Agents and by Rollcast, from "
+        "the same run file with the same command line (ten minutes a round); profile: where Rollcast's time goes "
+        "(default: all)",
     )  # fmt: skip
     parser.add_argument("--rounds", type=_positive, default=3, help="how often each is measured (default: 3)")
     parser.add_argument("--actors", type=_positive, default=1, help="actor processes of Rollcast (default: 1)")
@@ -61,6 +67,14 @@ def _parser() -> argparse.ArgumentParser:
         "--skip", action="append", default=[], metavar="NAME", choices=("rollcast", "sb3", "sf", "mlagents", "limits"),
         help="leave out rollcast, sb3, sf, mlagents or limits; may be repeated",
     )  # fmt: skip
+    parser.add_argument(
+        "--rows", nargs="+", default=[], metavar="ROW", choices=[row.name for row in ROWS],
+        help=f"of cpu: {', '.join(row.name for row in ROWS)} (default: all)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--against", metavar="DIR",
+        help="of cpu: another checkout with its own .venv, measured in turns with this one: A B, B A, A B, ...",
+    )  # fmt: skip
     parser.add_argument("--out", type=Path, metavar="DIR", help="where results go (default: results/bench)")
     return parser
 
@@ -69,6 +83,7 @@ def _bench(options: argparse.Namespace, workplace: Workplace) -> int:
     facts = report.machine()
     _tell(f"{facts['processor']}, {facts['cores']} cores, Python {facts['python']}")
     results: dict[str, Series] = {}
+    render = cpu_table.render if options.command == "cpu" else table.render
     try:
         measure(_contestants(options, workplace), options.rounds, results, _tell)
     finally:
@@ -81,6 +96,9 @@ def _bench(options: argparse.Namespace, workplace: Workplace) -> int:
 
 
 def _contestants(options: argparse.Namespace, workplace: Workplace) -> list[Contestant]:
+    if options.command == "cpu":
+        against = None if options.against is None else Path(options.against).resolve()
+        return list(learner_cpu(workplace, options.rows, against))
     if options.command == "unity":
         players: list[Contestant] = [rollcast_unity(workplace), ml_agents(workplace)]
         return [contestant for contestant in players if contestant.name not in options.skip]

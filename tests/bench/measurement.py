@@ -30,10 +30,12 @@ class Figures:
     Attributes:
         values: by name; a training that did not reach the target has no `seconds_to_target`.
         note: what a reader must know about them; empty if nothing.
+        round_index: the round they are from, from 0.
     """
 
     values: Mapping[str, float]
     note: str = ""
+    round_index: int = 0
 
 
 class Contestant(Protocol):

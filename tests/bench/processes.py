@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -39,6 +39,20 @@ def interrupts_held() -> Iterator[None]:
             signal.raise_signal(arrived[0])
 
 
+@contextmanager
+def on_cores(cores: Collection[int] | None) -> Iterator[None]:
+    """Runs a block on some cores; processes that it starts stay on them. None changes nothing."""
+    if cores is None:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 class Child:
     """A process in a process group of its own, with its output in a file: it starts and ends with a `with` block.
 
@@ -50,15 +64,26 @@ class Child:
         command: Program and arguments.
         log: Where its output goes, both streams; overwritten.
         environment: Added to this process's environment.
+        folder: Where it is started.
+        cores: Those it may use; None allows those of this process.
     """
 
     def __init__(
-        self, name: str, command: Sequence[str | Path], log: Path, environment: Mapping[str, str] | None = None
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        *,
+        folder: Path = REPOSITORY,
+        cores: Collection[int] | None = None,
     ) -> None:
         self.name = name
         self._command = [str(part) for part in command]
         self._log = log
         self._environment = dict(environment or {})
+        self._folder = folder
+        self._cores = cores
         self._started: subprocess.Popen[bytes] | None = None
 
     @property
@@ -75,11 +100,11 @@ class Child:
     def __enter__(self) -> Self:
         self._log.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with self._log.open("wb") as output, interrupts_held():
+            with self._log.open("wb") as output, interrupts_held(), on_cores(self._cores):
                 # Without the hold an interrupt could arrive when the process runs and nobody knows it yet.
                 self._started = subprocess.Popen(
                     self._command,
-                    cwd=REPOSITORY,
+                    cwd=self._folder,
                     env=os.environ | {"PYTHONUNBUFFERED": "1"} | self._environment,
                     stdin=subprocess.DEVNULL,
                     stdout=output,

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tests.bench.cpu_table import comparisons
 from tests.bench.measurement import Series
 from tests.bench.table import limit_rates, ratios
 
@@ -35,6 +36,7 @@ def document(
         "contestants": {name: _series(series) for name, series in results.items()},
         "limits_steps_per_second": limit_rates(results),
         "rollcast_against": ratios(results),
+        "learner_cpu_against": comparisons(results),
     }
 
 
@@ -53,7 +55,8 @@ def _series(series: Series) -> dict[str, Any]:
         "failures": series.failures,
         "figures": {name: asdict(spread) for name, spread in spreads.items()},
         "rounds": [
-            {**measured.values, **({"note": measured.note} if measured.note else {})} for measured in series.rounds
+            {"round": each.round_index + 1, **each.values, **({"note": each.note} if each.note else {})}
+            for each in series.rounds
         ],
     }
 

@@ -3,9 +3,9 @@
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,27 @@ class Command:
     actor: tuple[str, ...] = (sys.executable, "-m", "actor_client")
 
 
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """The processes of one training.
+
+    Attributes:
+        learner: Program and arguments of the learner; run id, results folder and address are added.
+        actors: Program and arguments of each actor; the learner's address is added.
+        folder: Where they are started.
+        environment: Variables of the learner, added to those of this process.
+        learner_cores: Cores of the learner; None leaves it all.
+        actor_cores: Cores of the actors; None leaves them all.
+    """
+
+    learner: Sequence[str]
+    actors: Sequence[Sequence[str]]
+    folder: Path = REPOSITORY
+    environment: Mapping[str, str] = field(default_factory=dict)
+    learner_cores: Collection[int] | None = None
+    actor_cores: Collection[int] | None = None
+
+
 class Rollcast:
     """The run file for several actors, trained to the target.
 
@@ -68,36 +89,56 @@ class Rollcast:
 
     def measure(self, round_index: int) -> Figures:
         """Trains once, to the target."""
-        run_id = f"round-{round_index}"
-        folder = self._workplace.runs / run_id
-        shutil.rmtree(folder, ignore_errors=True)
-        with self._learner(run_id, seed=round_index + 1) as learner, ExitStack() as stack:
-            addresses = folder / "address.json"
-            learner.wait_until(addresses.exists, "it listened", START_SECONDS)
-            address = str(_read(addresses)["address"])
-            actors = [stack.enter_context(self._actor(address, run_id, index)) for index in range(self._actors)]
-            learner.wait_for_success(RUN_SECONDS)
-            for actor in actors:
-                actor.wait_for_success(ACTOR_END_SECONDS)
-        return read_summary(_read(folder / "summary.json"))
+        target = ("--target-return", str(TARGET_RETURN), "--seed", str(round_index + 1))
+        actor = (*self._command.actor, "gym", "--env", ENV, "--num-envs", str(self._envs))
+        launch = Launch((*self._command.learner, "serve", str(RUN_FILE), *target), (actor,) * self._actors)
+        return read_summary(train(self._workplace, f"round-{round_index}", launch))
 
-    @contextmanager
-    def _learner(self, run_id: str, seed: int) -> Iterator[Child]:
-        command: list[str | Path] = [
-            *self._command.learner, "serve", RUN_FILE, "--run-id", run_id, "--results-dir", self._workplace.runs,
-            "--address", "127.0.0.1:0", "--target-return", str(TARGET_RETURN), "--seed", str(seed),
-        ]  # fmt: skip
-        with Child("the learner", command, self._workplace.log(f"{run_id}-learner")) as child:
-            yield child
 
-    @contextmanager
-    def _actor(self, address: str, run_id: str, index: int) -> Iterator[Child]:
-        command = [
-            *self._command.actor, "gym", "--env", ENV, "--num-envs", str(self._envs), "--learner", address,
-            "--name", f"bench-{index}",
-        ]  # fmt: skip
-        with Child(f"actor {index}", command, self._workplace.log(f"{run_id}-actor-{index}")) as child:
-            yield child
+def train(workplace: Workplace, run_id: str, launch: Launch) -> Mapping[str, Any]:
+    """Runs a learner and its actors until all have ended, and returns the run's summary.
+
+    Args:
+        workplace: Where logs go, and the run folder, ``runs/<run_id>``; what was in it is removed.
+        run_id: Of the run.
+        launch: What is started.
+
+    Raises:
+        MeasurementFailed: A process failed or hung.
+    """
+    folder = workplace.runs / run_id
+    shutil.rmtree(folder, ignore_errors=True)
+    with ExitStack() as children:
+        options = ("--run-id", run_id, "--results-dir", workplace.runs, "--address", "127.0.0.1:0")
+        learner = children.enter_context(
+            Child(
+                "the learner",
+                (*launch.learner, *options),
+                workplace.log(f"{run_id}-learner"),
+                launch.environment,
+                folder=launch.folder,
+                cores=launch.learner_cores,
+            )
+        )
+        addresses = folder / "address.json"
+        learner.wait_until(addresses.exists, "it listened", START_SECONDS)
+        address = str(_read(addresses)["address"])
+        actors = [
+            children.enter_context(
+                Child(
+                    f"actor {index}",
+                    (*command, "--learner", address, "--name", f"bench-{index}"),
+                    workplace.log(f"{run_id}-actor-{index}"),
+                    folder=launch.folder,
+                    cores=launch.actor_cores,
+                )
+            )
+            for index, command in enumerate(launch.actors)
+        ]
+        learner.wait_for_success(RUN_SECONDS)
+        for actor in actors:
+            actor.wait_for_success(ACTOR_END_SECONDS)
+    return _read(folder / "summary.json")
 
 
 def read_summary(summary: Mapping[str, Any]) -> Figures:

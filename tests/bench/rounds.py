@@ -1,4 +1,7 @@
-"""Rounds: all are measured once before any is measured again, so that a slow minute does not fall on one alone."""
+"""Rounds: all are measured once before any is measured again, so that a slow minute does not fall on one alone.
+
+Every second round goes backwards (A B, B A, A B): a machine that becomes slower or faster all the while does so for both.
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -17,7 +20,7 @@ def measure(
     """Measures all contestants in alternating rounds.
 
     Args:
-        contestants: in the order of one round.
+        contestants: in the order of the first round.
         rounds: how many.
         results: filled as figures come, by name, so that an interrupted run has what it got.
         tell: takes one line of progress.
@@ -25,14 +28,14 @@ def measure(
     """
     ready = [contestant for contestant in contestants if _prepare(contestant, results, tell)]
     for index in range(rounds):
-        for contestant in ready:
+        for contestant in ready if index % 2 == 0 else reversed(ready):
             tell(f"round {index + 1} of {rounds}: {contestant.title}")
             series = results[contestant.name]
             try:
                 busy = busy_cores(idle_seconds)
                 figures = contestant.measure(index)
                 others = {} if busy is None else {OTHERS_CORES: busy}
-                series.rounds.append(Figures({**figures.values, **others}, figures.note))
+                series.rounds.append(Figures({**figures.values, **others}, figures.note, index))
             except MeasurementFailed as failure:
                 tell(str(failure))
                 series.failures.append(f"round {index + 1}: {str(failure).splitlines()[0]}")

@@ -112,7 +112,7 @@ def ratios(results: Mapping[str, Series]) -> dict[str, dict[str, float]]:
 
 def render(results: Mapping[str, Series]) -> str:
     """Returns everything as text."""
-    parts = [_trainings(results), _limits(results), _ratios(results), _remarks(results)]
+    parts = [_trainings(results), _limits(results), _ratios(results), remarks(results)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -125,12 +125,12 @@ def _trainings(results: Mapping[str, Series]) -> str:
         rows.append(
             (
                 series.title,
-                _cell(series.spread(STEPS_PER_SECOND), ",.0f"),
-                _cell(series.spread(SECONDS_TO_TARGET), ".1f"),
-                _cell(series.spread(STEPS_TO_TARGET), ",.0f"),
+                cell(series.spread(STEPS_PER_SECOND), ",.0f"),
+                cell(series.spread(SECONDS_TO_TARGET), ".1f"),
+                cell(series.spread(STEPS_TO_TARGET), ",.0f"),
             )
         )
-    return _aligned(rows) if len(rows) > 1 else ""
+    return aligned(rows) if len(rows) > 1 else ""
 
 
 def _limits(results: Mapping[str, Series]) -> str:
@@ -141,8 +141,8 @@ def _limits(results: Mapping[str, Series]) -> str:
         if spread is None:
             continue
         aside = f"{spread.median * row.unit_factor:,.0f} {row.unit}" if row.unit else ""
-        rows.append((row.title, _cell(spread, ",.0f", row.factor), aside))
-    return _aligned(rows) if len(rows) > 1 else ""
+        rows.append((row.title, cell(spread, ",.0f", row.factor), aside))
+    return aligned(rows) if len(rows) > 1 else ""
 
 
 def _ratios(results: Mapping[str, Series]) -> str:
@@ -152,10 +152,11 @@ def _ratios(results: Mapping[str, Series]) -> str:
     for name, ratio in ratios(results).items():
         sooner = f"{ratio['time_to_target']:.2f} x sooner" if "time_to_target" in ratio else ""
         rows.append((titles[name], f"{ratio['speed']:.3f} x", sooner))
-    return _aligned(rows) if len(rows) > 1 else ""
+    return aligned(rows) if len(rows) > 1 else ""
 
 
-def _remarks(results: Mapping[str, Series]) -> str:
+def remarks(results: Mapping[str, Series]) -> str:
+    """Returns what could not be measured, notes, and whether others used the machine; empty if there is nothing."""
     lines = []
     for series in results.values():
         if series.unavailable is not None:
@@ -169,16 +170,17 @@ def _remarks(results: Mapping[str, Series]) -> str:
     return "\n".join(lines)
 
 
-def _cell(spread: Spread | None, form: str, factor: float = 1.0) -> str:
+def cell(spread: Spread | None, form: str, factor: float = 1.0) -> str:
+    """Returns the median and, of values that are not written alike, the range."""
     if spread is None:
         return NOTHING
     text = f"{spread.median * factor:{form}}"
-    if spread.count == 1:
-        return text
-    return f"{text} ({spread.lowest * factor:{form}}-{spread.highest * factor:{form}})"
+    lowest, highest = (f"{value * factor:{form}}" for value in (spread.lowest, spread.highest))
+    return text if lowest == highest else f"{text} ({lowest}-{highest})"
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Returns lines with columns of equal width, the first one to the left, the others to the right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     for row in rows:

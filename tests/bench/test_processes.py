@@ -63,6 +63,16 @@ def test_an_early_end_is_not_waited_for(tmp_path: Path) -> None:
         child.wait_until(lambda: False, "it listened", 600)
 
 
+def test_a_child_stays_on_its_cores_and_in_its_folder(tmp_path: Path) -> None:
+    """The harness itself keeps all of its cores."""
+    before = os.sched_getaffinity(0)
+    command = [sys.executable, "-c", "import os; print(sorted(os.sched_getaffinity(0)), os.getcwd())"]
+    with Child("the thing", command, tmp_path / "log", folder=tmp_path, cores={max(before)}) as child:
+        child.wait_for_success(30)
+        assert child.log() == f"[{max(before)}] {tmp_path}\n"
+    assert os.sched_getaffinity(0) == before
+
+
 def test_children_are_in_no_group_of_the_terminal(tmp_path: Path) -> None:
     """A terminal's Ctrl-C goes to the harness alone, which then ends its children in order."""
     with Child("the thing", [sys.executable, "-c", "import time; time.sleep(600)"], tmp_path / "log") as child:

@@ -35,12 +35,13 @@ class Scripted:
 
 
 def test_rounds_alternate() -> None:
-    """All are measured once before any is measured again."""
+    """All are measured once before any is measured again, every second round in reverse order."""
     diary: list[str] = []
     results: dict[str, Series] = {}
     measure([Scripted("a", diary), Scripted("b", diary)], 2, results, lambda line: None, idle_seconds=0.0)
-    assert diary == ["a0", "b0", "a1", "b1"]
+    assert diary == ["a0", "b0", "b1", "a1"]
     assert results["a"].median(STEPS_PER_SECOND) == 100.5
+    assert [figures.round_index for figures in results["b"].rounds] == [0, 1]
 
 
 def test_what_fails_is_named_and_the_others_go_on() -> None:

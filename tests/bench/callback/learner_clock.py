@@ -1,0 +1,49 @@
+"""A callback that reads the learner's clocks at each update. It runs in the learner, and so imports nothing of the bench."""
+
+import json
+import time
+from pathlib import Path
+from typing import Protocol
+
+FILE = "learner-clock.json"
+
+
+class Updated(Protocol):
+    """What is read of an update."""
+
+    @property
+    def version(self) -> int:
+        """Completed updates."""
+        ...
+
+    @property
+    def env_steps_trained(self) -> int:
+        """Steps in them."""
+        ...
+
+
+class Ended(Protocol):
+    """What is read of the end of a run."""
+
+    @property
+    def folder(self) -> Path:
+        """Of the run."""
+        ...
+
+
+class LearnerClock:
+    """Notes updates, trained steps, CPU seconds and wall seconds, and leaves them in the run folder.
+
+    CPU seconds are those of all threads of this process, user and system.
+    """
+
+    def __init__(self) -> None:
+        self._marks: list[tuple[int, int, float, float]] = []
+
+    def on_update(self, event: Updated) -> None:
+        """Reads the clocks."""
+        self._marks.append((event.version, event.env_steps_trained, time.process_time(), time.monotonic()))
+
+    def on_end(self, event: Ended) -> None:
+        """Writes what was read."""
+        (event.folder / FILE).write_text(json.dumps(self._marks), encoding="utf-8")

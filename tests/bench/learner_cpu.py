@@ -1,0 +1,292 @@
+"""The learner's CPU seconds per 100,000 trained steps: trainings of fixed length, of this checkout or of another.
+
+A run has no target and no evaluation, writes no checkpoint while it trains, and takes all its steps. A callback reads the
+learner's CPU clock after each update; what counts is the span from the update at a tenth of the steps to the last one, so
+neither start-up nor the end of the run is in it. The learner has a core for itself where there are two, and one torch thread.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.bench.callback import learner_clock
+from tests.bench.measurement import STEPS_PER_SECOND, Figures, MeasurementFailed
+from tests.bench.processes import REPOSITORY
+from tests.bench.rollcast_run import Launch, train
+from tests.bench.workplace import Workplace
+
+CPU_SECONDS: Final = "learner_cpu_seconds_per_100000_steps"
+STEPS: Final = "trained_steps"
+"""In the span that counts."""
+UPDATES: Final = "updates_per_100000_steps"
+"""Over the whole run."""
+TURNS: Final = "training_turns_per_100000_steps"
+"""In the span that counts: turns of the trainer that brought updates. A turn broadcasts a version once at most. With a replay
+memory a turn ends by the clock, so a faster learner makes more updates in one, and fewer broadcasts."""
+TRAINED_SHARE: Final = "trained_share"
+"""Of the steps that actors took in the whole run."""
+
+WARM_UP_SHARE: Final = 0.1
+"""Of the trained steps: they do not count."""
+_NEVER: Final = 1_000_000_000
+_CHECK_SECONDS: Final = 60.0
+_WHERE = "import actor_client, learner, rollcast; print(*(m.__path__[0] for m in (actor_client, learner, rollcast)), sep='\\n')"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One training.
+
+    Attributes:
+        name: For options and the JSON file.
+        title: For the table.
+        run_file: Its settings, below the repository's root.
+        behavior: The only one of the run file.
+        env: What actors get by ``--env``.
+        steps: The run's ``max_steps``.
+        envs: Environments of the only actor.
+        settings: Values that replace those of the run file, below ``behaviors.<the only one>``.
+        steps_per_update: Those of the run file, where a step counts as trained once it is in the replay memory, some
+            updates earlier or later than its own: the steps that count then follow from the updates. None elsewhere.
+    """
+
+    name: str
+    title: str
+    run_file: str
+    behavior: str
+    env: str
+    steps: int
+    envs: int = 16
+    settings: tuple[str, ...] = ()
+    steps_per_update: int | None = None
+
+
+_WIDE = ("network_settings.hidden_units=256",)
+
+ROWS: Final = (
+    Row(
+        "cartpole-fast",
+        "cartpole-fast, ppo 2x64",
+        "deploy/runs/cartpole-fast.yaml",
+        "CartPole",
+        "CartPole-v1",
+        1_500_000,
+    ),
+    Row(
+        "pendulum-sac",
+        "pendulum-sac, 2x64",
+        "deploy/runs/pendulum-sac.yaml",
+        "Pendulum",
+        "Pendulum-v1",
+        12_000,
+        envs=1,
+        steps_per_update=1,
+    ),
+    Row(
+        "cartpole-256",
+        "cartpole, ppo 2x256",
+        "deploy/runs/cartpole.yaml",
+        "CartPole",
+        "CartPole-v1",
+        180_000,
+        settings=_WIDE,
+    ),
+    Row(
+        "pendulum-sac-256",
+        "pendulum-sac, 2x256",
+        "deploy/runs/pendulum-sac.yaml",
+        "Pendulum",
+        "Pendulum-v1",
+        3_000,
+        envs=1,
+        settings=_WIDE,
+        steps_per_update=1,
+    ),
+    Row(
+        "catch",
+        "catch, ppo 84x84 pixels",
+        "tests/gates/runs/catch.yaml",
+        "Catch",
+        "tests.gates.environments.catch:Catch",
+        35_000,
+    ),
+)
+"""A run takes 20 to 40 seconds on two idle cores, the start of its processes included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A checkout.
+
+    Attributes:
+        name: For the table.
+        root: Its folder.
+        python: The interpreter in which it is installed.
+    """
+
+    name: str
+    root: Path
+    python: Path
+
+    @classmethod
+    def here(cls) -> Side:
+        """Returns this checkout."""
+        return cls("this checkout", REPOSITORY, Path(sys.executable))
+
+    @classmethod
+    def at(cls, root: Path) -> Side:
+        """Returns another checkout, with the virtual environment that `make venv` makes.
+
+        Raises:
+            MeasurementFailed: It has none, or another checkout is installed in it.
+        """
+        side = cls(root.name, root, root / ".venv" / "bin" / "python")
+        if not side.python.exists():
+            raise MeasurementFailed(f"{side.python} does not exist; run `make venv` in {root}")
+        found = subprocess.run(
+            [side.python, "-c", _WHERE], cwd=root, capture_output=True, text=True, timeout=_CHECK_SECONDS, check=False
+        )
+        if found.returncode:
+            raise MeasurementFailed(f"{side.python} cannot import Rollcast: {found.stderr.strip()[-300:]}")
+        strange = [place for place in found.stdout.splitlines() if not Path(place).resolve().is_relative_to(root)]
+        if strange:
+            raise MeasurementFailed(
+                f"{side.python} imports {strange[0]}, which is not in {root}; run `make venv` there"
+            )
+        return side
+
+
+class LearnerCPU:
+    """A row on one side.
+
+    Args:
+        workplace: Where logs and run folders go.
+        row: What is trained.
+        side: Whose code trains it.
+        name: For the JSON file.
+    """
+
+    def __init__(self, workplace: Workplace, row: Row, side: Side, name: str) -> None:
+        self.name = name
+        self.title = f"{row.title}, {side.name}"
+        self._workplace = workplace
+        self._row = row
+        self._side = side
+
+    def prepare(self) -> None:
+        """Does nothing: both checkouts are installed."""
+
+    def measure(self, round_index: int) -> Figures:
+        """Trains once, all steps; both sides with the same seed."""
+        run_id = f"{self.name}-{round_index}"
+        learner_cores, actor_cores = split_cores()
+        launch = Launch(
+            learner_command(self._row, self._side, seed=round_index + 1),
+            (actor_command(self._row, self._side),),
+            folder=self._side.root,
+            environment={"PYTHONPATH": str(Path(learner_clock.__file__).parent)},
+            learner_cores=learner_cores,
+            actor_cores=actor_cores,
+        )
+        summary = train(self._workplace, run_id, launch)
+        if summary["stop_reason"] != "max_steps":
+            raise MeasurementFailed(f"the run ended by {summary['stop_reason']}, not by max_steps")
+        figures = read_clock(self._workplace.runs / run_id / learner_clock.FILE, self._row.steps_per_update)
+        share = summary["env_steps_trained"] / summary["env_steps_taken"]
+        return Figures({**figures.values, TRAINED_SHARE: share})
+
+
+def contestants(workplace: Workplace, rows: Collection[str], against: Path | None) -> list[LearnerCPU]:
+    """Returns the rows of this checkout, each followed by the other's if there is another.
+
+    Args:
+        workplace: Where logs and run folders go.
+        rows: Names of rows; none stands for all.
+        against: The other checkout.
+
+    Raises:
+        MeasurementFailed: The other checkout cannot be run.
+    """
+    sides = [Side.here()] if against is None else [Side.here(), Side.at(against)]
+    return [
+        LearnerCPU(workplace, row, side, row.name if index == 0 else against_name(row))
+        for row in ROWS
+        if not rows or row.name in rows
+        for index, side in enumerate(sides)
+    ]
+
+
+def against_name(row: Row) -> str:
+    """Returns the name of a row of the other checkout."""
+    return f"{row.name}-against"
+
+
+def learner_command(row: Row, side: Side, *, seed: int) -> tuple[str, ...]:
+    """Returns the learner's command line but for its run folder and address; the run file is this checkout's."""
+    own = f"behaviors.{row.behavior}"
+    settings = [
+        *(f"{own}.{setting}" for setting in row.settings),
+        f"{own}.max_steps={row.steps}",
+        f"{own}.checkpoint_interval={_NEVER}",
+        f"rollcast.checkpoint_seconds={_NEVER}",
+        "rollcast.target_return=null",
+        "rollcast.torch_threads=1",
+        "rollcast.http=false",
+        f'rollcast.callbacks=["{learner_clock.__name__.rpartition(".")[2]}:LearnerClock"]',
+    ]
+    options = [part for setting in settings for part in ("--set", setting)]
+    return (
+        str(side.python), "-m", "learner", "serve", str(REPOSITORY / row.run_file), "--torch-device", "cpu",
+        "--seed", str(seed), *options,
+    )  # fmt: skip
+
+
+def actor_command(row: Row, side: Side) -> tuple[str, ...]:
+    """Returns the actor's command line but for the learner's address; its seed comes from the learner."""
+    return (str(side.python), "-m", "actor_client", "gym", "--env", row.env, "--num-envs", str(row.envs))
+
+
+def split_cores() -> tuple[frozenset[int], frozenset[int]] | tuple[None, None]:
+    """Returns the cores of the learner, one, and those of the actors, the others; None where there is one only."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    return (frozenset(cores[:1]), frozenset(cores[1:])) if len(cores) > 1 else (None, None)
+
+
+def read_clock(path: Path, steps_per_update: int | None = None) -> Figures:
+    """Returns what the clocks say about the time after the warm-up.
+
+    Args:
+        path: What the callback left.
+        steps_per_update: As in `Row`.
+
+    Raises:
+        MeasurementFailed: The run left no file, or too few updates are in it.
+    """
+    try:
+        marks: Sequence[tuple[int, int, float, float]] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise MeasurementFailed(f"the learner left no {path}; its log says why") from None
+    last = marks[-1] if marks else (0, 0, 0.0, 0.0)
+    counted = [mark for mark in marks if mark[1] >= WARM_UP_SHARE * last[1]] or [last]
+    updates, steps, cpu_seconds, wall_seconds = (end - begin for begin, end in zip(counted[0], last, strict=True))
+    if steps <= 0:
+        raise MeasurementFailed(f"{len(marks)} updates are too few to measure; give the run more steps")
+    if steps_per_update is not None:
+        steps = updates * steps_per_update
+    hundred_thousands = steps / 100_000
+    return Figures(
+        {
+            CPU_SECONDS: cpu_seconds / hundred_thousands,
+            STEPS: steps,
+            UPDATES: last[0] / (last[1] / 100_000),
+            TURNS: (len(counted) - 1) / hundred_thousands,
+            STEPS_PER_SECOND: steps / wall_seconds,
+        }
+    )

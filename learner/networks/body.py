@@ -9,7 +9,7 @@ from rollcast.specs import ObservationSpec
 from torch import Tensor, nn
 
 from learner.networks.dense import ConditionedLayer, DenseLayers
-from learner.networks.encoders import ObservationEncoder
+from learner.networks.encoders import Encoded, ObservationEncoder
 from learner.networks.initializers import Initializer
 from learner.networks.lstm import Memory, Unrolled
 from learner.networks.tower import BoardEncoder
@@ -34,6 +34,7 @@ class Body(nn.Module):
         size: width of what comes out: ``hidden_units``, half of the memory's size, or the numbers of a tower's planes.
         memory: the recurrent part; None without.
         planes: the shape of what comes out of a residual tower; None of anything else.
+        encoder_learns: whether the encoders have parameters that are trained.
         row_numbers: roughly how many numbers one row takes beside the usual few, for callers that bound their memory.
     """
 
@@ -54,6 +55,7 @@ class Body(nn.Module):
         self.conditioned = ConditionedLayer(inputs, units, goals, kind, initializer) if goals else None
         self.memory = Memory(units, settings.memory.memory_size, initializer) if settings.memory is not None else None
         self.size = units if self.memory is None else self.memory.size
+        self.encoder_learns = any(parameter.requires_grad for parameter in self.encoder.parameters())
         self.row_numbers = row_numbers(specs, settings)
 
     @property
@@ -63,9 +65,13 @@ class Body(nn.Module):
 
     def encode(self, observations: Sequence[Tensor]) -> Tensor:
         """Encodes ``[B, *shape]`` of each observation to ``[B, hidden_units]``: everything before the memory."""
-        values, goals = self.encoder.encode(list(observations))
-        hidden = self.layers.forward(values)
-        return hidden if self.conditioned is None or goals is None else self.conditioned.forward(hidden, goals)
+        return self._before_memory(self.encoder.encode(list(observations)))
+
+    def _before_memory(self, encoded: Encoded) -> Tensor:
+        hidden = self.layers.forward(encoded.values)
+        if self.conditioned is None or encoded.goals is None:
+            return hidden
+        return self.conditioned.forward(hidden, encoded.goals)
 
     def forward(self, observations: Sequence[Tensor], sequences: Unrolled | None = None) -> Tensor:
         """Computes ``[B, size]``.
@@ -74,7 +80,11 @@ class Body(nn.Module):
             observations: ``[B, *shape]`` each.
             sequences: how they are sequences; needed with a memory, and only with one.
         """
-        hidden = self.encode(observations)
+        return self.compute(self.encoder.encode(list(observations)), sequences)
+
+    def compute(self, encoded: Encoded, sequences: Unrolled | None = None) -> Tensor:
+        """Computes ``[B, size]`` of encoded observations; see `forward`."""
+        hidden = self._before_memory(encoded)
         if self.memory is None:
             return hidden
         return self.memory.unroll(hidden, _needed(sequences))[0]

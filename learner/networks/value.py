@@ -95,10 +95,16 @@ class ActorCritic(nn.Module):
             sequences: how they are sequences; needed with a memory, and only with one.
         """
         of_policy, of_critic = _parts(sequences)
-        hidden = self.policy.body.forward(observations, of_policy)
-        critic = self.critic
-        values = critic.forward(hidden) if isinstance(critic, ValueHead) else critic.forward(observations, of_critic)
-        return self.policy.act(hidden, action_masks), values
+        policy, critic = self.policy, self.critic
+        encoded = policy.body.encoder.encode(list(observations))
+        hidden = policy.body.compute(encoded, of_policy)
+        if isinstance(critic, ValueHead):
+            values = critic.forward(hidden)
+        else:
+            # Encoders that do not learn are the same in both: the normalizers of an observation share their statistics.
+            seen = critic.body.encoder.encode(list(observations)) if critic.body.encoder_learns else encoded
+            values = critic.head.forward(critic.body.compute(seen, of_critic))
+        return policy.act(hidden, action_masks), values
 
     def values(self, observations: Sequence[Tensor]) -> Tensor:
         """Computes values ``[B, signals]`` alone; of networks without memory."""

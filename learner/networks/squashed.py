@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+import math
+from typing import Final, NamedTuple
 
 import torch
 from rollcast.enums import Squash
@@ -10,6 +11,7 @@ from rollcast.specs import BehaviorSpec
 from torch import Tensor, nn
 
 from learner.networks.dense import linear
+from learner.networks.distributions import log_tanh_slope
 from learner.networks.initializers import Initializer
 from learner.networks.policy import PolicyNetwork, PolicyOutput
 from learner.settings.network import NetworkSettings
@@ -17,6 +19,34 @@ from learner.settings.network import NetworkSettings
 LOG_STD_MIN: Final = -20.0
 LOG_STD_MAX: Final = 2.0
 """Bounds of the logarithm of a deviation (Haarnoja et al. 2018, arXiv:1801.01290, and ML-Agents)."""
+
+_HALF_LOG_TWO_PI: Final = 0.5 * math.log(2.0 * math.pi)
+_CLIP: Final = 3.0
+"""The draw that CLIP3_DIV3 makes 1 of."""
+
+
+class Draw(NamedTuple):
+    """What a squashed policy does in B states.
+
+    Attributes:
+        output: the policy's.
+        actions: ``[B, n]`` in [-1, 1], or None without continuous actions.
+        log_prob: ``[B]`` of the whole continuous action, or None.
+    """
+
+    output: PolicyOutput
+    actions: Tensor | None
+    log_prob: Tensor | None
+
+
+def draw(output: PolicyOutput, noise: Tensor | None) -> Draw:
+    """Makes actions of a squashed policy's output and standard normal noise ``[B, n]``; they have its gradient."""
+    if output.mean is None or output.log_std is None or noise is None:
+        return Draw(output, None, None)
+    raw = torch.addcmul(output.mean, output.log_std.exp(), noise)
+    # The standardized draw is the noise itself.
+    density = torch.addcmul(output.log_std + log_tanh_slope(raw), noise, noise, value=0.5).sum(1)
+    return Draw(output, torch.tanh(raw), -(density + _HALF_LOG_TWO_PI * noise.shape[1]))
 
 
 class StateGaussianHead(nn.Module):
@@ -67,3 +97,8 @@ class SquashedPolicyNetwork(PolicyNetwork):
 def squash_of(network: PolicyNetwork) -> Squash:
     """Returns what actors do to the continuous draws of a network."""
     return Squash.TANH if isinstance(network, SquashedPolicyNetwork) else Squash.CLIP3_DIV3
+
+
+def squashed(draws: Tensor, squash: Squash) -> Tensor:
+    """Computes what actors make of draws before they map them onto the bounds: ``[B, n]`` in [-1, 1]."""
+    return torch.tanh(draws) if squash is Squash.TANH else draws.clamp(-_CLIP, _CLIP) / _CLIP

@@ -15,7 +15,7 @@ from rollcast.specs import BehaviorSpec
 from torch import Tensor, nn
 
 from learner.networks.dense import ConditionedLayer, activation
-from learner.networks.encoders import Encoded, ObservationEncoder, VectorEncoder
+from learner.networks.encoders import Encoded, ObservationEncoder
 from learner.networks.initializers import Initializer
 from learner.networks.lstm import Memory, Unrolled
 from learner.networks.tower import BoardEncoder
@@ -180,10 +180,6 @@ class TwinCritic(nn.Module):
             for parameter in self._behind_encoder:
                 parameter.requires_grad_()
 
-    def vector_encoders(self) -> list[tuple[int, VectorEncoder]]:
-        """Returns every encoder that normalizes, with the position of its observation."""
-        return list(self.encoder.normalizing.items())
-
     def _first(self, encoded: Tensor, actions: Tensor | None) -> Tensor:
         if self.neck is not None:
             return encoded if actions is None else torch.cat((encoded, actions.expand(TWINS, -1, -1)), dim=2)
@@ -192,3 +188,15 @@ class TwinCritic(nn.Module):
 
     def _shaped(self, outputs: Tensor) -> Tensor:
         return outputs.view(TWINS, -1, self._signals, self.choices)
+
+
+def values_of_actions(values: Tensor, choices: Tensor | None) -> Tensor:
+    """Returns what critics say of the actions that were taken, ``[2, B, signals]``; with several branches, the mean over them.
+
+    Args:
+        values: ``[2, B, signals, choices]``, with the continuous actions that were taken.
+        choices: ``[B, b]`` int64, each plus the offset of its branch; None without discrete actions.
+    """
+    if choices is None:
+        return values.squeeze(3)
+    return values.gather(3, choices.unsqueeze(1).expand(*values.shape[:3], -1)).mean(3)

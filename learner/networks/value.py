@@ -10,7 +10,6 @@ from rollcast.specs import BehaviorSpec
 from torch import Tensor, nn
 
 from learner.networks.body import Body
-from learner.networks.encoders import VectorEncoder
 from learner.networks.heads import ValueHead
 from learner.networks.initializers import Initializer
 from learner.networks.lstm import Unrolled
@@ -131,13 +130,6 @@ class ActorCritic(nn.Module):
     def row_numbers(self) -> int:
         """Roughly how many numbers one row takes in a body, beside the usual few."""
         return self.policy.body.row_numbers
-
-    def vector_encoders(self) -> list[tuple[int, VectorEncoder]]:
-        """Returns every encoder that normalizes, with the position of its observation; the critic's included."""
-        found = list(self.policy.body.encoder.normalizing.items())
-        if isinstance(self.critic, ValueNetwork):
-            found += self.critic.body.encoder.normalizing.items()
-        return found
 
 
 def _parts(sequences: Sequences | None) -> tuple[Unrolled | None, Unrolled | None]:

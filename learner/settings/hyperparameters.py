@@ -235,6 +235,10 @@ class ReplayHyperparameters(AccumulatingHyperparameters):
     """steps for each update of the reward signals"""
     max_update_debt: NonNegativeWhole | None = Field(default=None, le=MAX_UPDATE_DEBT)
     """updates that may be owed when more steps are taken in; null: those of one chunk"""
+    max_grad_norm: PositiveReal | None = None
+    """largest norm of a gradient, of each network by itself; null does not clip"""
+    adam_epsilon: PositiveReal = 1e-8
+    """Adam's epsilon"""
 
     @model_validator(mode="after")
     def _signals_learn_a_few_times(self) -> Self:
@@ -259,10 +263,6 @@ class SACHyperparameters(ReplayHyperparameters):
     """share of the newest values in the target network"""
     init_entcoef: NonNegativeReal = 1.0
     """entropy coefficient at the start"""
-    max_grad_norm: PositiveReal | None = None
-    """largest norm of a gradient, of policy and critics each; null does not clip"""
-    adam_epsilon: PositiveReal = 1e-8
-    """Adam's epsilon"""
 
 
 class OwnTrainer(NamedTuple):

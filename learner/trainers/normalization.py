@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 import torch
 from rollcast.specs import BehaviorSpec
-from torch import Tensor
+from torch import Tensor, nn
 
 from learner.buffers.columns import observation_column
-from learner.networks.encoders import EncoderStatistics, VectorEncoder
+from learner.networks.encoders import EncoderStatistics, ObservationEncoder, VectorEncoder
 from learner.networks.normalizer import batch_moments
+from learner.networks.tower import BoardEncoder
 from learner.optimizers.reduce import Reduce
 
 log = structlog.get_logger(__name__)
 
 LOG_SECONDS: Final = 10.0
 """At least so long lies between two warnings."""
-
-
-class Normalizing(Protocol):
-    """Networks some of whose encoders may normalize."""
-
-    def vector_encoders(self) -> list[tuple[int, VectorEncoder]]:
-        """Returns every encoder that normalizes, with the position of its observation."""
 
 
 class ObservationStatistics(EncoderStatistics):
@@ -45,13 +39,13 @@ class ObservationStatistics(EncoderStatistics):
 
     def __init__(
         self,
-        network: Normalizing,
+        network: nn.Module,
         spec: BehaviorSpec,
         reduce: Reduce,
         device: torch.device,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(network.vector_encoders(), device)
+        super().__init__(normalizing_encoders(network), device)
         self.refused = 0
         self._behavior = spec.name
         self._clock = clock
@@ -94,3 +88,9 @@ class ObservationStatistics(EncoderStatistics):
                 refused=self.refused,
                 hint="an environment observes infinities or NaN; the normalizer leaves out the updates that have some",
             )
+
+
+def normalizing_encoders(network: nn.Module) -> list[tuple[int, VectorEncoder]]:
+    """Returns every encoder of a network that normalizes, copies included, with the position of its observation."""
+    encoders = (module for module in network.modules() if isinstance(module, ObservationEncoder | BoardEncoder))
+    return [positioned for encoder in encoders for positioned in encoder.normalizing.items()]

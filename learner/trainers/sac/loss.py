@@ -25,7 +25,6 @@ if there are branches, too; here it always counts as above.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -34,24 +33,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from learner.networks.distributions import categorical_entropy, log_tanh_slope
-from learner.networks.policy import PolicyOutput
-
-_HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
-
-
-class Draw(NamedTuple):
-    """What a policy does in B states.
-
-    Attributes:
-        output: the policy's.
-        actions: ``[B, n]`` in [-1, 1], or None without continuous actions.
-        log_prob: ``[B]`` of the whole continuous action, or None.
-    """
-
-    output: PolicyOutput
-    actions: Tensor | None
-    log_prob: Tensor | None
+from learner.networks.distributions import categorical_entropy
+from learner.networks.squashed import Draw
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,54 +62,20 @@ class Entropies(NamedTuple):
     discrete: Tensor | None
 
 
-def draw(output: PolicyOutput, noise: Tensor | None) -> Draw:
-    """Makes actions of a policy's output and standard normal noise ``[B, n]``."""
-    if output.mean is None or output.log_std is None or noise is None:
-        return Draw(output, None, None)
-    raw = torch.addcmul(output.mean, output.log_std.exp(), noise)
-    # The standardized draw is the noise itself.
-    density = torch.addcmul(output.log_std + log_tanh_slope(raw), noise, noise, value=0.5).sum(1)
-    return Draw(output, torch.tanh(raw), -(density + _HALF_LOG_TWO_PI * noise.shape[1]))
-
-
 def soft_values(drawn: Draw, values: Tensor, alphas: Alphas, branches: Sequence[int]) -> Tensor:
-    """Computes V ``[B, K]`` of what twin critics say ``[2, B, K, A]``; see the head of this file."""
-    smaller = values.min(0).values
-    logits = drawn.output.logits
-    if logits is None or alphas.discrete is None:
+    """Computes V ``[B, K]`` of what twin critics say ``[2, B, K, A]``; see the head of this file.
+
+    A temperature that is None weighs no entropy: without both it is what the policy can expect of the smaller critic.
+    """
+    smaller, logits = values.min(0).values, drawn.output.logits
+    if logits is None:
         found = smaller.squeeze(2)
     else:
-        gains = smaller - (alphas.discrete * logits).unsqueeze(1)
+        gains = smaller if alphas.discrete is None else smaller - (alphas.discrete * logits).unsqueeze(1)
         found = torch.matmul(gains, logits.exp().unsqueeze(2)).squeeze(2) / len(branches)
     if drawn.log_prob is None or alphas.continuous is None:
         return found
     return found - (alphas.continuous * drawn.log_prob).unsqueeze(1)
-
-
-def critic_targets(rewards: Tensor, terminated: Tensor, soft: Tensor, gamma: Tensor, ignores_ends: Tensor) -> Tensor:
-    """Computes ``r + gamma V'`` ``[B, K]``; where nothing follows a step, only signals that ignore ends have a V'.
-
-    Args:
-        rewards: ``[B, K]``.
-        terminated: ``[B]``, 1 where nothing follows. An interrupted episode is not terminated: its value counts.
-        soft: ``[B, K]`` of the state after the step.
-        gamma: ``[K]``.
-        ignores_ends: ``[K]`` bool.
-    """
-    goes_on = torch.where(ignores_ends, 1.0, 1.0 - terminated.unsqueeze(1))
-    return rewards + gamma * goes_on * soft
-
-
-def values_of_actions(values: Tensor, choices: Tensor | None) -> Tensor:
-    """Returns what critics say of the actions that were taken, ``[2, B, K]``; with several branches, the mean over them.
-
-    Args:
-        values: ``[2, B, K, A]``.
-        choices: ``[B, b]`` int64, the choices that were made, each plus the offset of its branch; or None.
-    """
-    if choices is None:
-        return values.squeeze(3)
-    return values.gather(3, choices.unsqueeze(1).expand(*values.shape[:3], -1)).mean(3)
 
 
 def critic_loss(values: Tensor, targets: Tensor) -> Tensor:

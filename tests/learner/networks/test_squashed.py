@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
+import pytest
 import torch
 from rollcast.enums import Squash
 
-from learner.networks.policy import PolicyNetwork
-from learner.networks.squashed import LOG_STD_MAX, LOG_STD_MIN, SquashedPolicyNetwork, squash_of
+from learner.networks.policy import PolicyNetwork, PolicyOutput
+from learner.networks.squashed import LOG_STD_MAX, LOG_STD_MIN, SquashedPolicyNetwork, draw, squash_of, squashed
 from learner.settings.network import NetworkSettings
 from tests.learner.networks.specs import behavior
 
@@ -46,3 +49,23 @@ def test_the_network_says_how_its_draws_are_squashed() -> None:
     """Its own class says it; every other policy clips."""
     assert squash_of(SquashedPolicyNetwork(behavior(continuous=1), SETTINGS)) is Squash.TANH
     assert squash_of(PolicyNetwork(behavior(continuous=1), SETTINGS)) is Squash.CLIP3_DIV3
+
+
+@pytest.mark.parametrize("raw", [-30.0, -4.0, 0.0, 4.0, 30.0])
+def test_a_saturated_draw_has_a_likelihood_and_a_gradient(raw: float) -> None:
+    """Where tanh(u) is 1 in float32, log(1 - tanh(u)^2) is 2 (log 2 - |u|) and its slope -2 sign(u)."""
+    mean = torch.full((1, 1), raw, requires_grad=True)
+    drawn = draw(PolicyOutput(mean, torch.zeros(1, 1), None, None), torch.zeros(1, 1))
+    assert drawn.log_prob is not None
+    exact = torch.tensor(raw, dtype=torch.float64)
+    expected = -0.5 * math.log(2 * math.pi) - 2 * (math.log(2) - exact - torch.nn.functional.softplus(-2 * exact))
+    assert drawn.log_prob.item() == pytest.approx(expected.item(), rel=1e-5, abs=1e-5)
+    (slope,) = torch.autograd.grad(drawn.log_prob.sum(), mean)
+    assert slope.item() == pytest.approx(2 * math.tanh(raw), rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize(("squash", "expected"), [(Squash.TANH, math.tanh(0.5)), (Squash.CLIP3_DIV3, 0.5 / 3.0)])
+def test_draws_become_actions_as_actors_make_them(squash: Squash, expected: float) -> None:
+    """Within [-1, 1], however large the draw."""
+    found = squashed(torch.tensor([[0.5, 100.0, -100.0]]), squash)
+    torch.testing.assert_close(found, torch.tensor([[expected, 1.0, -1.0]]))

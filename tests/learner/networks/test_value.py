@@ -35,9 +35,3 @@ def test_a_shared_critic_adds_a_head_only() -> None:
     apart, shared = make(shared=False), make(shared=True)
     assert apart.policy.state_dict().keys() == shared.policy.state_dict().keys()
     assert [name for name, _ in shared.critic.named_parameters()] == ["values.weight", "values.bias"]
-
-
-def test_every_normalizer_is_found() -> None:
-    """A critic of its own has normalizers of its own, one for each vector observation."""
-    assert [index for index, _ in make(shared=False).vector_encoders()] == [0, 1, 0, 1]
-    assert [index for index, _ in make(shared=True).vector_encoders()] == [0, 1]

@@ -19,8 +19,8 @@ from learner.networks.twin import TwinCritic
 from learner.networks.value import ActorCritic, Sequences, build_critic
 from learner.settings.network import NetworkSettings
 from learner.trainers.actor_critic.loss import Batch, Coefficients, Ratio
-from learner.trainers.sac.batches import Batch as ReplayBatch
-from learner.trainers.sac.batches import Remembered
+from learner.trainers.replay_batches import Batch as ReplayBatch
+from learner.trainers.replay_batches import Remembered
 from learner.trainers.sac.networks import SACNetworks, Temperatures
 from tests.learner.networks.specs import behavior, entities, goal, image, vector
 
@@ -155,7 +155,7 @@ def actor_critic(case: Case, *, rho_bar: float = 1.0, epsilon: float = 0.2) -> A
 
 
 class ReplayCase(NamedTuple):
-    """What an update of SAC is given; the noise it draws itself from a generator of seed 0."""
+    """What the losses of SAC are given, beside noise from a generator of seed 0; the second signal ignores ends."""
 
     networks: SACNetworks
     batch: ReplayBatch
@@ -179,15 +179,20 @@ def replay(case: Case) -> ReplayCase:
         observations = [values.index_select(0, now) for values in remembered.observations]
     else:
         observations = numbers.observations(spec, STEPS)
+    seen_after = numbers.observations(spec, STEPS)
+    draws = numbers.normal(STEPS, axes) if axes else None
+    choices = numbers.choices(branches, masks, STEPS) if branches else None
+    rewards, terminated = numbers.normal(STEPS, SIGNALS), (numbers.below(4, STEPS) == 0).float()
     batch = ReplayBatch(
         observations,
-        numbers.observations(spec, STEPS),
-        torch.tanh(numbers.normal(STEPS, axes)) if axes else None,
-        numbers.choices(branches, masks, STEPS) if branches else None,
+        seen_after,
+        draws,
+        None if draws is None else torch.tanh(draws),
+        choices,
         masks,
         after,
-        numbers.normal(STEPS, SIGNALS),
-        (numbers.below(4, STEPS) == 0).float(),
+        rewards,
+        torch.tensor([0.9, 0.5]) - terminated.unsqueeze(1) * torch.tensor([0.9, 0.0]),
         remembered,
     )
     return ReplayCase(networks, batch)

@@ -13,12 +13,10 @@ from torch import Tensor, nn
 
 from learner.optimizers.adam import FlatAdam
 from learner.optimizers.reduce import SingleLearner
-from learner.rewards.signals import ExtrinsicReward, SignalSet
-from learner.settings.hyperparameters import SACHyperparameters
 from learner.trainers.actor_critic.loss import Loss
 from learner.trainers.impala.loss import impala_loss
 from learner.trainers.ppo.loss import ppo_loss
-from learner.trainers.sac.learner import SACLearner
+from learner.trainers.sac.trainer import minibatch_losses
 from tests.learner.trainers.gradient_cases import CASES, STEPS, actor_critic, replay
 
 TOLERANCE = 1e-5
@@ -73,11 +71,10 @@ def test_those_of_actor_critics(
 @pytest.mark.parametrize("case", CASES)
 def test_those_of_sac(recorded: Mapping[str, NDArray[np.float32]], case: str) -> None:
     """Those of policy, critics and temperatures, each of its own loss."""
-    one = replay(CASES[case])
-    signals = SignalSet(
-        [ExtrinsicReward(0.9, 1.0), ExtrinsicReward(0.5, 1.0, "endless", ignores_ends=True)], torch.device("cpu")
-    )
-    learner = SACLearner(one.networks, SACHyperparameters(), signals, SingleLearner(), torch.Generator().manual_seed(0))
-    learner.set_learning_rate(0.0)
-    report = learner.update([one.batch], [STEPS])
-    check(recorded, f"sac/{case}", one.networks, torch.cat([report.policy_loss.reshape(1), report.critic_losses]))
+    networks, batch = replay(CASES[case])
+    axes = CASES[case].spec.action.continuous_size
+    noise = torch.randn((2, STEPS, axes), generator=torch.Generator().manual_seed(0)) if axes else None
+    losses = minibatch_losses(networks, batch, noise)
+    torch.autograd.backward(losses.critics + losses.policy + losses.temperatures)
+    of_critics = 0.5 * (losses.values - losses.targets).square().mean((1, 2))
+    check(recorded, f"sac/{case}", networks, torch.cat([losses.policy.reshape(1), of_critics]))

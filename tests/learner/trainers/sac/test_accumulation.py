@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from rollcast.specs import BehaviorSpec
+from torch import Tensor
 
 from learner.common.exits import UserError
 from learner.rewards.transitions import Transitions
@@ -24,8 +25,17 @@ GOALS = behavior(goal(), vector(), continuous=1, branches=(3,))
 
 
 def trained(spec: BehaviorSpec, parts: int, **hyper: Any) -> SACTrainer:
-    """Makes two updates on the same steps, each minibatch in so many parts."""
+    """Makes two updates on the same steps with the same noise, each minibatch in so many parts."""
     bench, trainer = make(spec, hyper={"gradient_accumulation": parts, "steps_per_update": 20, **hyper})
+    draw, pieces = trainer.noise, list[Tensor]()
+
+    def cut(both: int, steps: int) -> Tensor | None:
+        if not pieces:
+            noise = draw(both, steps * parts)
+            pieces.extend([] if noise is None else torch.split(noise, steps, 1))
+        return pieces.pop(0) if pieces else None
+
+    trainer.noise = cut  # type: ignore[assignment, method-assign]
     feed(bench, SyntheticActor(bench), trainer, 2)
     return trainer
 
@@ -40,8 +50,8 @@ def same(one: SACTrainer, other: SACTrainer) -> None:
             atol=2e-5,
             msg=lambda text, name=name: f"{name}: {text}",  # type: ignore[misc]
         )
-    for name, optimizer in one.learner.optimizers.items():
-        found, wanted = other.learner.optimizers[name].state_dict()["first"], optimizer.state_dict()["first"]
+    for name, optimizer in one.optimizers.items():
+        found, wanted = other.optimizers[name].state_dict()["first"], optimizer.state_dict()["first"]
         for key, value in wanted.items():
             torch.testing.assert_close(found[key], value, rtol=1e-3, atol=1e-6, msg=f"{name} {key}")
 

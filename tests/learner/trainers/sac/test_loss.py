@@ -12,19 +12,16 @@ from torch.distributions import Categorical, Normal
 from torch.distributions.transforms import TanhTransform
 
 from learner.networks.policy import PolicyOutput
-from learner.networks.squashed import LOG_STD_MAX
+from learner.networks.squashed import LOG_STD_MAX, Draw, draw
+from learner.networks.twin import values_of_actions
 from learner.trainers.sac.loss import (
     Alphas,
-    Draw,
     Entropies,
     critic_loss,
-    critic_targets,
-    draw,
     mean_entropies,
     policy_loss,
     soft_values,
     temperature_loss,
-    values_of_actions,
 )
 
 STEPS, SIGNALS, AXES = 7, 3, 2
@@ -147,19 +144,6 @@ def test_the_policy_loss_is_the_textbook_s(axes: int, branches: tuple[int, ...],
         torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("raw", [-30.0, -4.0, 0.0, 4.0, 30.0])
-def test_a_saturated_draw_has_a_likelihood_and_a_gradient(raw: float) -> None:
-    """Where tanh(u) is 1 in float32, log(1 - tanh(u)^2) is 2 (log 2 - |u|) and its slope -2 sign(u)."""
-    mean = torch.full((1, 1), raw, requires_grad=True)
-    drawn = draw(PolicyOutput(mean, torch.zeros(1, 1), None, None), torch.zeros(1, 1))
-    assert drawn.log_prob is not None
-    exact = torch.tensor(raw, dtype=torch.float64)
-    expected = -0.5 * math.log(2 * math.pi) - 2 * (math.log(2) - exact - torch.nn.functional.softplus(-2 * exact))
-    assert drawn.log_prob.item() == pytest.approx(expected.item(), rel=1e-5, abs=1e-5)
-    (slope,) = torch.autograd.grad(drawn.log_prob.sum(), mean)
-    assert slope.item() == pytest.approx(2 * math.tanh(raw), rel=1e-5, abs=1e-5)
-
-
 @pytest.mark.parametrize(("axes", "branches"), KINDS)
 def test_the_critic_loss_is_the_textbook_s(axes: int, branches: tuple[int, ...]) -> None:
     """Half the mean squared error of each critic; with several branches a step is worth the mean of its choices."""
@@ -182,18 +166,6 @@ def test_the_critic_loss_is_the_textbook_s(axes: int, branches: tuple[int, ...])
     torch.testing.assert_close(own, expected)
     (found,), (wanted,) = torch.autograd.grad(own, [values]), torch.autograd.grad(expected, [values])
     torch.testing.assert_close(found, wanted)
-
-
-def test_only_a_terminal_step_ends_what_is_to_come() -> None:
-    """A hand-worked case: r + gamma V', without V' where nothing follows, but for a signal that ignores ends."""
-    targets = critic_targets(
-        torch.tensor([[1.0, 2.0], [1.0, 2.0]]),
-        torch.tensor([0.0, 1.0]),
-        torch.tensor([[10.0, 20.0], [10.0, 20.0]]),
-        torch.tensor([0.9, 0.5]),
-        torch.tensor([False, True]),
-    )
-    torch.testing.assert_close(targets, torch.tensor([[10.0, 12.0], [1.0, 12.0]]))
 
 
 @pytest.mark.parametrize(("axes", "branches"), KINDS)

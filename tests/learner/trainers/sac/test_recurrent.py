@@ -20,7 +20,7 @@ from learner.buffers.sequences import pack_with_next
 from learner.common.exits import UserError
 from learner.networks.lstm import Memory, Unrolled
 from learner.settings.load import load_run_options
-from learner.trainers.sac.batches import Batch, Part
+from learner.trainers.replay_batches import Batch, Part
 from learner.trainers.sac.trainer import SACTrainer
 from tests.learner.networks.specs import behavior, entities, goal, vector
 from tests.learner.trainers.in_process import CARTPOLE, Bench
@@ -114,7 +114,7 @@ class Textbook:
             parameter.grad = None
         self.trainer = trainer
         self.noise = noise
-        self.branches = trainer.learner.branches
+        self.branches = trainer.networks.branches
         self.critic_losses: list[Tensor] = []
         self.policy_terms: list[Tensor] = []
         self.temperature_terms: list[Tensor] = []
@@ -262,33 +262,37 @@ def test_losses_and_gradients_are_the_textbook_s(spec: BehaviorSpec, masked: boo
     batch = all_sequences(trainer)
     axes, generator = spec.action.continuous_size, torch.Generator()
     generator.set_state(trainer._draws.get_state())
-    noise = torch.randn((2, len(batch.terminated), axes), generator=generator)
+    noise = torch.randn((2, len(batch.rewards), axes), generator=generator)
     rewards = batch.rewards[:, 0].tolist()
     assert len(set(rewards)) == len(rewards) == 42
     book = Textbook(trainer, {reward: (noise[0, row], noise[1, row]) for row, reward in enumerate(rewards)})
 
-    trainer.learner.set_learning_rate(0.0)
-    report = trainer.learner.update([batch], [len(batch.terminated)])
+    for optimizer in trainer.optimizers.values():
+        optimizer.zero_grad()
+    terms = trainer.loss(batch)
+    torch.autograd.backward(terms.total)
+    measured = trainer.measured()
     table = trainer.memory.sequences
     assert table is not None
     for first, length in zip(*table.live(), strict=True):
         book.sequence(int(first), int(length))
     book.backward()
     losses = torch.stack(book.critic_losses).mean(0).detach().float()
-    torch.testing.assert_close(report.critic_losses, losses, rtol=1e-4, atol=1e-5)
+    found = torch.stack([measured["Losses/Q1 Loss"], measured["Losses/Q2 Loss"]])
+    torch.testing.assert_close(found, losses, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(
-        report.policy_loss, torch.stack(book.policy_terms).mean().detach().float(), rtol=1e-4, atol=1e-5
+        terms.scalars["policy_loss"], torch.stack(book.policy_terms).mean().float(), rtol=1e-4, atol=1e-5
     )
     expected = dict(book.networks.named_parameters())
     for name, parameter in trainer.networks.named_parameters():
         if name.startswith("target."):
             continue
-        found, wanted = parameter.grad, expected[name].grad
-        assert found is not None
+        gradient, wanted = parameter.grad, expected[name].grad
+        assert gradient is not None
         assert wanted is not None, name
         assert wanted.abs().max() > 0, name
         torch.testing.assert_close(
-            found,
+            gradient,
             wanted.float(),
             rtol=2e-3,
             atol=2e-5,

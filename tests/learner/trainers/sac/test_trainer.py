@@ -163,8 +163,9 @@ def test_the_learning_rate_follows_its_schedule(schedule: str) -> None:
     )
     feed(bench, SyntheticActor(bench), trainer, 2)
     expected = 5e-4 if schedule == "linear" else 1e-3
-    assert trainer.learner.policy_optimizer.learning_rate == pytest.approx(expected)
-    assert trainer.learner.temperature_optimizer.learning_rate == pytest.approx(expected)
+    assert {name: optimizer.learning_rate for name, optimizer in trainer.optimizers.items()} == {
+        name: pytest.approx(expected) for name in ("policy", "critic", "temperatures")
+    }
 
 
 def test_rewards_are_computed_when_they_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""From drawn places of replay memory to minibatches or parts of such, rewards computed anew."""
+"""Minibatches of replay memory: what is drawn, how it is read, and what policies and twin critics compute of it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import torch
+from rollcast.enums import Squash
 from rollcast.specs import BehaviorSpec
 from torch import Tensor
 
@@ -17,6 +18,7 @@ from learner.networks.distributions import branch_offsets
 from learner.networks.encoders import Encoded
 from learner.networks.lstm import Unrolled
 from learner.networks.policy import PolicyNetwork
+from learner.networks.squashed import squashed
 from learner.networks.twin import TwinCritic
 from learner.rewards.signals import SignalSet
 from learner.rewards.transitions import Transitions
@@ -54,23 +56,26 @@ class Batch:
     Attributes:
         observations: ``[B, *shape]`` each.
         next_observations: the same, after the step.
-        actions: ``[B, n]`` in [-1, 1], or None without continuous actions.
+        draws: ``[B, n]``, what the policy drew for each continuous axis; None without continuous actions.
+        actions: ``[B, n]`` in [-1, 1], what these draws were squashed to; or None.
         choices: ``[B, b]`` int64, each plus the offset of its branch, or None without discrete actions.
         masks: ``[B, A]``, or None if everything was always allowed.
         next_masks: the same, after the step.
         rewards: ``[B, K]`` float32, of the reward signals.
-        terminated: ``[B]`` float32, 1 where nothing follows.
+        discounts: ``[B, K]`` float32, what a signal's value after the step counts: its gamma, and 0 where the episode
+            terminated, except for signals that ignore ends. An interrupted episode is not terminated.
         remembered: how they are sequences, for networks with a memory, and only for those.
     """
 
     observations: Sequence[Tensor]
     next_observations: Sequence[Tensor]
+    draws: Tensor | None
     actions: Tensor | None
     choices: Tensor | None
     masks: Tensor | None
     next_masks: Tensor | None
     rewards: Tensor
-    terminated: Tensor
+    discounts: Tensor
     remembered: Remembered | None = None
 
 
@@ -156,16 +161,19 @@ class BatchMaker:
         spec: what the behavior sees and does.
         memory: what is drawn from.
         signals: what each step is worth.
-        device: where everything is.
+        squash: what actors do to a continuous draw.
     """
 
-    def __init__(self, spec: BehaviorSpec, memory: ReplayMemory, signals: SignalSet, device: torch.device) -> None:
+    def __init__(self, spec: BehaviorSpec, memory: ReplayMemory, signals: SignalSet, squash: Squash) -> None:
         self._memory = memory
         self._signals = signals
+        self._squash = squash
+        self._gamma = signals.gamma.float()
+        self._ends = torch.where(signals.ignores_ends, 0.0, self._gamma)  # what the end of an episode takes of it
         self._reader = TransitionReader(spec, needs_observations=True)
         self._observations = tuple(observation_column(observation.name) for observation in spec.observations)
         self._branches = tuple(spec.action.discrete_branches)
-        self._offsets = branch_offsets(self._branches, device)
+        self._offsets = branch_offsets(self._branches, signals.gamma.device)
 
     def draw(self, count: int, parts: int = 1) -> list[Part]:
         """Draws steps, or sequences that would make so many if all were whole (at least one for each part).
@@ -186,16 +194,18 @@ class BatchMaker:
         """Reads what was drawn."""
         rows, next_rows = part.places
         transitions = self.transitions(rows, next_rows)
+        terminated = transitions.terminated.float().unsqueeze(1)
         masks = self._memory.storage[ACTION_MASK] if self._branches and self._memory.masked else None
         return Batch(
             transitions.observations,
             transitions.next_observations,
-            None if transitions.continuous is None else torch.tanh(transitions.continuous),
+            transitions.continuous,
+            None if transitions.continuous is None else squashed(transitions.continuous, self._squash),
             None if transitions.discrete is None else transitions.discrete + self._offsets,
             None if masks is None else masks.index_select(0, rows),
             None if masks is None else masks.index_select(0, next_rows),
             self._signals.evaluate(transitions).float(),
-            transitions.terminated.float(),
+            torch.addcmul(self._gamma, terminated, self._ends, value=-1.0),
             None if part.sequences is None else self._remembered(part.sequences),
         )
 

@@ -1,0 +1,357 @@
+"""Trainers that descend losses of minibatches drawn from replay memory; an algorithm says which networks and which loss."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import torch
+from rollcast.specs import BehaviorSpec
+from torch import Tensor, nn
+
+from learner.common.saved_values import number
+from learner.networks.fit import require_fit
+from learner.networks.policy import PolicyNetwork
+from learner.networks.squashed import squash_of
+from learner.observe.metrics.behaviors import LossNumbers
+from learner.optimizers.adam import FlatAdam, Snapshot
+from learner.settings.trainer import TrainerSettings
+from learner.trainers.actor_critic.loss import LossTerms
+from learner.trainers.auxiliaries import Auxiliaries
+from learner.trainers.base import TrainerContext
+from learner.trainers.intake import Taken
+from learner.trainers.normalization import ObservationStatistics
+from learner.trainers.replay import PUBLISH_UPDATES, ReplayTrainer
+from learner.trainers.replay_batches import Batch, BatchMaker, Part, can_act
+from learner.trainers.schedules import LEARNING_RATE_FLOOR, ScheduledValue
+
+EXPLAINED_VARIANCE: Final = "Rollcast/Explained Variance"
+CLONING_UPDATES: Final = 50
+"""Updates between two passes over the demonstrations. ML-Agents makes one beside each update, and does little else then."""
+
+
+class Restorable(NamedTuple):
+    """What a turn that was not finite goes back to.
+
+    Attributes:
+        optimizers: parameters and moments, by the name of the optimizer.
+        fixed: parameters that no optimizer changes, such as those of targets.
+        auxiliaries: what learns beside the networks.
+    """
+
+    optimizers: dict[str, Snapshot]
+    fixed: list[Tensor]
+    auxiliaries: dict[str, Any]
+
+
+class Learned(NamedTuple):
+    """The last minibatch of a turn, or its last part.
+
+    Attributes:
+        batch: the steps.
+        loss: scalar, what was descended.
+        scalars: of `LossTerms`.
+    """
+
+    batch: Batch
+    loss: Tensor
+    scalars: Mapping[str, Tensor]
+
+
+class OffPolicyTrainer(ReplayTrainer):
+    """Trains networks on minibatches of replay memory; `build_networks`, `build_optimizers` and `loss` are the algorithm's.
+
+    Args:
+        context: everything from outside.
+
+    Attributes:
+        networks: everything that is trained, and copies of it.
+        optimizers: by the name that checkpoints have for them.
+        auxiliaries: what learns beside the networks.
+        signals: the reward signals.
+        statistics: behind the normalizers.
+        cloning: imitates demonstrations beside the rewards; None if the run file asks for none.
+
+    Raises:
+        UserError: the settings do not fit the behavior.
+    """
+
+    networks: nn.Module
+    optimizers: Mapping[str, FlatAdam]
+
+    def __init__(self, context: TrainerContext) -> None:
+        self._weights = torch.Generator().manual_seed(context.seed)
+        super().__init__(context)
+        hyper = self.hyperparameters
+        self._learning_rate = ScheduledValue(
+            hyper.learning_rate_schedule, hyper.learning_rate, LEARNING_RATE_FLOOR, self.get_max_steps
+        )
+        self._batches = BatchMaker(context.behavior.spec, self.memory, self.signals, squash_of(self.policy))
+        self._signal_steps = 0.0  # that reward signals have not been updated for
+        self._statistics_changed = False
+        self._learned: Learned | None = None
+        self._before: Restorable | None = None
+        self._updates_since_snapshot = 0
+
+    @classmethod
+    @abstractmethod
+    def build_networks(
+        cls, spec: BehaviorSpec, settings: TrainerSettings, generator: torch.Generator | None
+    ) -> nn.Module:
+        """Builds everything that is trained, and copies of it; the attribute ``policy`` is the network that acts.
+
+        Args:
+            spec: what the behavior sees and does.
+            settings: the behavior's block of the run file.
+            generator: where initial weights come from; None is torch's own.
+
+        Raises:
+            UserError: the settings do not fit the behavior.
+        """
+
+    @abstractmethod
+    def build_optimizers(self) -> dict[str, FlatAdam]:
+        """Makes the optimizers of `networks`, by the names that checkpoints have for them; see `adam`."""
+
+    @abstractmethod
+    def loss(self, batch: Batch) -> LossTerms:
+        """Computes what is descended; reads nothing back from the device.
+
+        All optimizers step along the gradient of the total, which autograd takes: what one of them must not descend is
+        computed under ``torch.no_grad`` or detached. The scalars of the last minibatch of a turn are reported: ``policy_loss``,
+        ``value_loss`` and ``entropy`` where those of every trainer are (of the first ``entropy_bonus`` is a part), a name with a
+        slash under that name, any other ``name`` as ``Losses/Name``.
+
+        Args:
+            batch: a minibatch, or a part of one if ``gradient_accumulation`` is set; a loss is a mean over its steps.
+        """
+
+    def after_step(self) -> None:
+        """Is called after each step of the optimizers: target networks follow here."""
+
+    def measured(self) -> Mapping[str, Tensor]:
+        """Returns more scalars of the last `loss` to report, which are computed once a turn; named as there."""
+        return {}
+
+    def adam(self, network: nn.Module, *, clips: bool = True) -> FlatAdam:
+        """Makes an optimizer with the settings of the run file.
+
+        Args:
+            network: what it trains.
+            clips: whether ``max_grad_norm`` counts for it.
+        """
+        hyper = self.hyperparameters
+        return FlatAdam(
+            network,
+            hyper.learning_rate,
+            self.context.reduce,
+            epsilon=hyper.adam_epsilon,
+            max_grad_norm=hyper.max_grad_norm if clips else None,
+        )
+
+    def noise(self, *sizes: int) -> Tensor | None:
+        """Draws standard normal noise of continuous actions, ``[*sizes, n]``; None without such actions.
+
+        The generator is saved with the trainer, so that a resumed run repeats.
+        """
+        axes = self.context.behavior.spec.action.continuous_size
+        return torch.randn((*sizes, axes), generator=self._draws, device=self.context.device) if axes else None
+
+    def create_policy(self, spec: BehaviorSpec) -> PolicyNetwork:
+        """Builds all networks and returns the one that acts."""
+        self.networks = self.build_networks(spec, self.trainer_settings, self._weights).to(self.context.device)
+        policy = self.networks.policy
+        if not isinstance(policy, PolicyNetwork):
+            raise TypeError(f"{type(self).__name__}.build_networks made a policy that is no PolicyNetwork")
+        return policy
+
+    def create_optimizer(self) -> None:
+        """Makes the reward signals and the optimizers."""
+        context = self.context
+        self.auxiliaries = Auxiliaries(context, self.policy, self._weights, squash_of(self.policy))
+        self.signals, self.cloning = self.auxiliaries.signals, self.auxiliaries.cloning
+        self._fixed = [value for value in self.networks.parameters() if not value.requires_grad]
+        self.optimizers = self.build_optimizers()
+        self.statistics = ObservationStatistics(self.networks, context.behavior.spec, context.reduce, context.device)
+
+    def _note_experience(self, taken: Taken) -> None:
+        """Takes new steps into the running statistics of the observations; the networks see them in the next turn.
+
+        Rewards are reported as they are now; those that are learned from are computed when a step is drawn.
+        """
+        moments = self.statistics.moments(self.memory.storage, taken.places)
+        if moments:
+            self.statistics.merge(moments)
+            self._statistics_changed = True
+        pieces = torch.split(taken.places, self.hyperparameters.batch_size)
+        rewards = torch.stack([self._batches.rewards(places).sum(0) for places in pieces]).sum(0).tolist()
+        self.collected_rewards = dict(zip(self.signals.names, rewards, strict=True))
+        self.auxiliaries.report_episodes(self.collected_rewards, taken.ended_episodes)
+
+    def _begin_updates(self) -> None:
+        """Sets the learning rate, shows the statistics, and remembers what a faulty turn goes back to."""
+        learning_rate = self._learning_rate.at(self.get_step)
+        for optimizer in self.optimizers.values():
+            optimizer.learning_rate = learning_rate
+        self.stats_reporter.add_stat("Policy/Learning Rate", learning_rate)
+        if self._statistics_changed:
+            self.statistics.publish()
+            self._statistics_changed = False
+        # In lock-step in every turn: a run that was resumed remembers from another update on than one that was not.
+        if self._before is None or self._in_rounds or self._updates_since_snapshot >= PUBLISH_UPDATES:
+            self._before = Restorable(
+                {name: optimizer.snapshot() for name, optimizer in self.optimizers.items()},
+                [value.detach().clone() for value in self._fixed],
+                self.auxiliaries.state_dict(),
+            )
+            self._updates_since_snapshot = 0
+
+    def _update_once(self) -> None:
+        """Takes one gradient step; reward signals take theirs on the same steps, as often as they are to."""
+        hyper = self.hyperparameters
+        parts = self._batches.draw(hyper.batch_size, hyper.gradient_accumulation)
+        self._descend(parts)
+        self._updates_since_snapshot += 1
+        if self.cloning is not None and (self.optimizer_steps + self._updates) % CLONING_UPDATES == 0:
+            self.cloning.update(self.get_step)
+        if not self.signals.learns:
+            return
+        self._signal_steps += hyper.steps_per_update
+        while self._signal_steps >= hyper.reward_signal_steps_per_update:
+            self._signal_steps -= hyper.reward_signal_steps_per_update
+            for part in parts:
+                self.signals.update(self._batches.transitions(*part.places))
+            if self._signal_steps >= hyper.reward_signal_steps_per_update:
+                parts = self._batches.draw(hyper.batch_size, hyper.gradient_accumulation)
+
+    def _descend(self, parts: list[Part]) -> None:
+        """Takes one step of all optimizers along the mean gradient over the steps of all parts."""
+        optimizers = self.optimizers.values()
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        for part in parts:
+            batch = self._batches.read(part)
+            total, scalars = self.loss(batch)
+            (total if len(parts) == 1 else total * part.steps).backward()
+            self._learned = Learned(batch, total.detach(), scalars)
+        weight = 1.0 if len(parts) == 1 else float(sum(part.steps for part in parts))
+        for optimizer in optimizers:
+            optimizer.step(weight)
+        self.after_step()
+
+    def _end_updates(self) -> bool:
+        """Reads losses and parameters from the device, once a turn."""
+        if self._learned is None:
+            raise RuntimeError("a turn without an update")
+        learned, self._learned = self._learned, None
+        if not self._report(learned):
+            self._go_back()
+            return False
+        self.stats_reporter.add_stat("Rollcast/Replay Steps", float(self.memory.steps))
+        self.auxiliaries.report()
+        return True
+
+    @torch.no_grad()
+    def _report(self, learned: Learned) -> bool:
+        """Waits for the device and reports the last minibatch; returns False if something is not finite."""
+        terms, further = learned.scalars, self.measured()
+        losses = torch.stack([learned.loss, *terms.values()]).double()
+        norms = torch.stack([optimizer.gradient_norm() for optimizer in self.optimizers.values()])
+        finite = self._is_finite() & can_act(self.policy, learned.batch) & losses.isfinite().all()
+        scalars = [finite, torch.linalg.vector_norm(norms), *losses[1:], *further.values()]
+        is_finite, norm, *rest = torch.stack([scalar.double() for scalar in scalars]).tolist()
+        if not is_finite:
+            return False
+        self._note(dict(zip((*terms, *further), rest, strict=True)), norm)
+        return True
+
+    def _note(self, named: dict[str, float], norm: float) -> None:
+        """Reports scalars by name, and the norm of the last gradient."""
+        bonus = named.pop("entropy_bonus", 0.0)
+        self.context.metrics.note_losses(
+            LossNumbers(
+                policy=named.get("policy_loss", 0.0) - bonus,
+                value=named.get("value_loss", 0.0),
+                entropy=bonus,
+                grad_norm=norm,
+                approx_kl=0.0,
+                clip_ratio=0.0,
+                explained_variance=named.get(EXPLAINED_VARIANCE, 0.0),
+                entropy_nats=named.get("entropy", 0.0),
+                learning_rate=self._learning_rate.at(self.get_step),
+                log_prob_error_max=0.0,
+            )
+        )
+        for name, value in {_statistic(name): value for name, value in named.items()}.items():
+            self.stats_reporter.add_stat(name, value)
+
+    def _is_finite(self) -> Tensor:
+        """Returns a scalar bool on the device: whether everything that learns is finite, and what follows it."""
+        found = self.auxiliaries.is_finite()
+        for optimizer in self.optimizers.values():
+            found = found & optimizer.is_finite()
+        for value in self._fixed:
+            found = found & value.isfinite().all()
+        return found
+
+    @torch.no_grad()
+    def _go_back(self) -> None:
+        if self._before is None:
+            return
+        for name, snapshot in self._before.optimizers.items():
+            self.optimizers[name].restore(snapshot)
+        for value, before in zip(self._fixed, self._before.fixed, strict=True):
+            value.copy_(before)
+        self.auxiliaries.load_state_dict(self._before.auxiliaries)
+        self._before = None
+
+    def _take_faulty_signals(self) -> tuple[str, ...]:
+        """Returns the reward signals whose rewards were not finite since the last call; waits for the device."""
+        return self.signals.take_faulty()
+
+    def _publish_statistics(self) -> None:
+        """Leaves running statistics to the next turn: what a state was saved with acts until then, as if it were not."""
+        self._statistics_changed = True
+
+    def model_state(self) -> dict[str, Any]:
+        """Returns networks, optimizers, normalizer, reward signals and generators."""
+        return {
+            "networks": {name: value.clone() for name, value in self.networks.state_dict().items()},
+            "optimizers": {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()},
+            "statistics": self.statistics.state_dict(),
+            **self.auxiliaries.state_dict(),
+            "signal_steps": self._signal_steps,
+            "draws": {"device": self._draws.device.type, "state": self._draws.get_state()},
+            "choices": None if self._choices is self._draws else self._choices.get_state(),
+        }
+
+    def load_model_state(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `model_state` returned.
+
+        Raises:
+            ValueError, KeyError, TypeError, RuntimeError: it does not fit.
+        """
+        require_fit(state["networks"], self.networks.state_dict())
+        self.networks.load_state_dict(state["networks"])
+        for name, optimizer in self.optimizers.items():
+            optimizer.load_state_dict(state["optimizers"][name])
+        self.statistics.load_state_dict(state["statistics"])
+        self.auxiliaries.load_state_dict(state)
+        # No more than one update of theirs: what is saved may be of other settings.
+        self._signal_steps = min(
+            number(state, "signal_steps", least=0.0), self.hyperparameters.reward_signal_steps_per_update
+        )
+        self._before = None
+        draws = state["draws"]
+        if draws["device"] == self._draws.device.type:  # another kind of device has another kind of generator
+            self._draws.set_state(draws["state"].cpu())
+        if self._choices is not self._draws and state.get("choices") is not None:
+            self._choices.set_state(state["choices"].cpu())
+
+
+def _statistic(name: str) -> str:
+    """Returns the name that a scalar has in TensorBoard."""
+    if name == "entropy":
+        return "Policy/Entropy"
+    return name if "/" in name else f"Losses/{name.replace('_', ' ').title()}"

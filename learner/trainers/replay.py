@@ -106,7 +106,7 @@ class ReplayTrainer(RLTrainer):
     """
 
     def __init__(self, context: TrainerContext) -> None:
-        self.hyperparameters = self._own_hyperparameters(context, ReplayHyperparameters)
+        self.hyperparameters = self.own_hyperparameters(context, ReplayHyperparameters)
         self._draws = torch.Generator(context.device).manual_seed(context.seed)
         super().__init__(context)
         behavior, hyper = context.behavior, self.hyperparameters

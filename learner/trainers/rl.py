@@ -174,11 +174,15 @@ class RLTrainer(Trainer):
         return self.tally.mean_since_update()
 
     @staticmethod
-    def _own_hyperparameters(context: TrainerContext, kind: type[Hyper]) -> Hyper:
-        """Returns the hyperparameters of the behavior.
+    def own_hyperparameters(context: TrainerContext, kind: type[Hyper]) -> Hyper:
+        """Returns the hyperparameters of the behavior as those of a trainer; also before `__init__` has set anything.
+
+        Args:
+            context: of the trainer.
+            kind: the trainer's settings model.
 
         Raises:
-            TypeError: they are those of another trainer; a fault in the learner's own code.
+            TypeError: they are of another kind; a fault of the trainer's code.
         """
         found = context.behavior.settings.hyperparameters
         if not isinstance(found, kind):

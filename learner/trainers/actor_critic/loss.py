@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
@@ -46,18 +47,18 @@ class Coefficients:
     """The weights of the loss, at their present place in the schedule.
 
     Attributes:
-        epsilon: how far a ratio may move from 1 and still gain; 0 in a loss that truncates ratios at ``rho_bar`` instead.
+        epsilon: how far a ratio may move from 1 and still gain; 0 in a loss without a clip.
         beta: weight of the entropy.
         value: weight of the value loss.
         ratio: whether each factor has its own ratio, or the whole action one.
-        rho_bar: the largest weight that a ratio may give a step.
+        rho_bar: the largest weight that a ratio may give a step, in a loss that truncates ratios; else infinite.
     """
 
     epsilon: float
     beta: float
     ratio: Ratio
     value: float = 0.5
-    rho_bar: float = 1.0
+    rho_bar: float = math.inf
 
     def is_limited(self, ratios: Tensor) -> Tensor:
         """Returns where ratios are clipped or truncated, of their shape."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import structlog
@@ -38,6 +38,8 @@ from learner.trainers.schedules import BETA_FLOOR, LEARNING_RATE_FLOOR, Schedule
 log = structlog.get_logger(__name__)
 
 LOG_PROB_ERROR_LIMIT = 1e-3
+_SHOWN_ELSEWHERE: Final = ("policy_loss", "value_loss", "entropy")
+"""Scalars of a loss that have names of their own in reports."""
 
 
 class ActorCriticTrainer(OnPolicyTrainer):
@@ -61,7 +63,7 @@ class ActorCriticTrainer(OnPolicyTrainer):
     normalizes_advantages: ClassVar[bool] = True
 
     def __init__(self, context: TrainerContext) -> None:
-        self.hyperparameters = self._own_hyperparameters(context, ActorCriticHyperparameters)
+        self.hyperparameters = self.own_hyperparameters(context, ActorCriticHyperparameters)
         # One generator for the initial weights, one for the permutations: the second lives where the data is.
         self._weights = torch.Generator().manual_seed(context.seed)
         # With a memory whole sequences are drawn, by the host, which must know their lengths.
@@ -89,9 +91,17 @@ class ActorCriticTrainer(OnPolicyTrainer):
     def loss(self, output: PolicyOutput, values: Tensor, batch: Batch, coefficients: Coefficients) -> LossTerms:
         """Computes what is descended; see `learner.trainers.actor_critic.loss.Loss`."""
 
-    @abstractmethod
-    def _epsilon_at(self, step: int) -> float:
-        """Returns how far a ratio may move from 1; 0 if the loss truncates ratios instead."""
+    def epsilon_at(self, step: int) -> float:
+        """Returns `Coefficients.epsilon` at a step of training; 0, that of a loss without a clip, unless it is overridden."""
+        del step
+        return 0.0
+
+    def after_update(self, scalars: Mapping[str, float]) -> None:
+        """Is called after each update that is kept: a coefficient may follow here what came of it.
+
+        Args:
+            scalars: `LossTerms.scalars`, each the mean over the update.
+        """
 
     def create_policy(self, spec: BehaviorSpec) -> PolicyNetwork:
         """Makes the network that acts."""
@@ -180,10 +190,10 @@ class ActorCriticTrainer(OnPolicyTrainer):
                 self.cloning.update(self.get_step)
             lags = self._report_agreement(recorded, agreement, plan)
             acts = can_act(self.policy, recorded, observations=self._maker.observations)
-            is_finite = self._report(
+            scalars = self._report(
                 experience, sums, coefficients, self.optimizer.is_finite() & self.auxiliaries.is_finite() & acts
             )
-        if not is_finite:
+        if scalars is None:
             self.optimizer.restore(before)
             self.auxiliaries.load_state_dict(auxiliaries_before)
             self.statistics.load_state_dict(statistics_before)
@@ -196,6 +206,7 @@ class ActorCriticTrainer(OnPolicyTrainer):
         self.stats_reporter.add_stat("Policy/Beta", coefficients.beta)
         self.auxiliaries.report()
         self.auxiliaries.report_episodes(self.collected_rewards, plan.ended_episodes)
+        self.after_update(scalars)
         return taken
 
     def _forget(self) -> None:
@@ -217,7 +228,7 @@ class ActorCriticTrainer(OnPolicyTrainer):
         learning_rate = self._learning_rate.at(step)
         self.optimizer.learning_rate = learning_rate
         self.stats_reporter.add_stat("Policy/Learning Rate", learning_rate)
-        return Coefficients(epsilon=self._epsilon_at(step), beta=self._beta.at(step), ratio=self.hyperparameters.ratio)
+        return Coefficients(epsilon=self.epsilon_at(step), beta=self._beta.at(step), ratio=self.hyperparameters.ratio)
 
     def _report_agreement(self, recorded: Recorded, agreement: Agreement, plan: Plan) -> NDArray[np.float64]:
         """Reads lag and agreement from the device, and warns of an actor that acts by another policy.
@@ -254,8 +265,12 @@ class ActorCriticTrainer(OnPolicyTrainer):
 
     def _report(
         self, experience: Experience, sums: EpochSums, coefficients: Coefficients, learned_is_finite: Tensor
-    ) -> bool:
-        """Reads the statistics from the device; returns whether losses and what was learned are finite."""
+    ) -> dict[str, float] | None:
+        """Reads the statistics from the device, and reports them.
+
+        Returns:
+            The means of what the loss reports; None if they or what was learned are not finite.
+        """
         ratio = sums.log_ratio
         terms = torch.stack(list(sums.scalars.values())).double() / sums.drawn
         scalars = torch.stack(
@@ -272,9 +287,9 @@ class ActorCriticTrainer(OnPolicyTrainer):
         ).tolist()
         finite, divergence, clipped, norm, explained, *rest = scalars
         if not finite:
-            return False
+            return None
         signals, named = rest[: -len(terms)], dict(zip(sums.scalars, rest[-len(terms) :], strict=True))
-        policy, value, entropy = (named.pop(name, 0.0) for name in ("policy_loss", "value_loss", "entropy"))
+        policy, value, entropy = (named.get(name, 0.0) for name in _SHOWN_ELSEWHERE)
         numbers = LossNumbers(
             policy=policy,
             value=coefficients.value * value,
@@ -295,11 +310,12 @@ class ActorCriticTrainer(OnPolicyTrainer):
         add("Rollcast/Approximate KL", divergence)
         add("Rollcast/Explained Variance", explained)
         for name, own in named.items():
-            add(f"Losses/{name.replace('_', ' ').title()}", own)
+            if name not in _SHOWN_ELSEWHERE:
+                add(f"Losses/{name.replace('_', ' ').title()}", own)
         for index, name in enumerate(self.signals.names):
             add(f"Policy/{name.capitalize()} Value Estimate", signals[index])
             self.collected_rewards[name] = signals[len(self.signals) + index]
-        return True
+        return named
 
     def _take_faulty_signals(self) -> tuple[str, ...]:
         """Returns the reward signals whose rewards were not finite since the last call; waits for the device."""

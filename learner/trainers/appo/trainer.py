@@ -28,7 +28,7 @@ class APPOTrainer(ActorCriticTrainer):
     """
 
     def __init__(self, context: TrainerContext) -> None:
-        hyper = self._own_hyperparameters(context, APPOHyperparameters)
+        hyper = self.own_hyperparameters(context, APPOHyperparameters)
         self._targets = VTraceTargets(hyper.lambd, hyper.rho_bar, hyper.c_bar)
         super().__init__(context)
         self._epsilon = ScheduledValue(hyper.epsilon_schedule, hyper.epsilon, EPSILON_FLOOR, self.get_max_steps)
@@ -41,5 +41,6 @@ class APPOTrainer(ActorCriticTrainer):
         """Returns how advantages and returns are made."""
         return self._targets
 
-    def _epsilon_at(self, step: int) -> float:
+    def epsilon_at(self, step: int) -> float:
+        """Returns the clipping range of the schedule."""
         return self._epsilon.at(step)

@@ -30,7 +30,7 @@ class IMPALATrainer(ActorCriticTrainer):
     normalizes_advantages: ClassVar[bool] = False
 
     def __init__(self, context: TrainerContext) -> None:
-        hyper = self._own_hyperparameters(context, IMPALAHyperparameters)
+        hyper = self.own_hyperparameters(context, IMPALAHyperparameters)
         self._targets = VTraceTargets(hyper.lambd, hyper.rho_bar, hyper.c_bar)
         super().__init__(context)
 
@@ -41,10 +41,6 @@ class IMPALATrainer(ActorCriticTrainer):
     def target_rule(self) -> TargetRule:
         """Returns how advantages and returns are made."""
         return self._targets
-
-    def _epsilon_at(self, step: int) -> float:
-        del step
-        return 0.0
 
     def _coefficients(self) -> Coefficients:
         """Adds where ratios are truncated, which no schedule changes."""

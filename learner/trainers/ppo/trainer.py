@@ -25,7 +25,7 @@ class PPOTrainer(ActorCriticTrainer):
     """
 
     def __init__(self, context: TrainerContext) -> None:
-        hyper = self._own_hyperparameters(context, PPOHyperparameters)
+        hyper = self.own_hyperparameters(context, PPOHyperparameters)
         self._lambd = hyper.lambd
         super().__init__(context)
         self._epsilon = ScheduledValue(hyper.epsilon_schedule, hyper.epsilon, EPSILON_FLOOR, self.get_max_steps)
@@ -38,5 +38,6 @@ class PPOTrainer(ActorCriticTrainer):
         """Returns how advantages and returns are made."""
         return GeneralizedAdvantages(self._lambd)
 
-    def _epsilon_at(self, step: int) -> float:
+    def epsilon_at(self, step: int) -> float:
+        """Returns the clipping range of the schedule."""
         return self._epsilon.at(step)

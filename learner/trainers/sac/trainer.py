@@ -99,7 +99,7 @@ class SACTrainer(OffPolicyTrainer):
     networks: SACNetworks
 
     def __init__(self, context: TrainerContext) -> None:
-        self._tau = self._own_hyperparameters(context, SACHyperparameters).tau
+        self._tau = self.own_hyperparameters(context, SACHyperparameters).tau
         super().__init__(context)
 
     @classmethod

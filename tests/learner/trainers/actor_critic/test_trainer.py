@@ -14,11 +14,14 @@ from rollcast.specs import BehaviorSpec
 from torch import Tensor
 
 from learner.common.exits import UserError
+from learner.networks.policy import PolicyOutput
 from learner.optimizers.adam import FlatAdam
 from learner.optimizers.reduce import SingleLearner
 from learner.rewards.learned import LearnedReward
 from learner.settings.load import load_run_options
+from learner.trainers.actor_critic.loss import Batch, Coefficients, LossTerms
 from learner.trainers.actor_critic.trainer import ActorCriticTrainer
+from learner.trainers.base import TrainerContext
 from learner.trainers.ppo.trainer import PPOTrainer
 from learner.trainers.registry import build
 from tests.learner.networks.specs import behavior, entities, goal, vector
@@ -37,6 +40,33 @@ def test_the_run_file_says_whether_the_critic_is_a_head_of_the_policy(name: str)
     _, shared = make_kind(KINDS[name], name, hyper={"shared_critic": True})
     assert shared.shares_critic
     assert shared.network.critic_body is shared.policy.body
+
+
+class _Reporting(PPOTrainer):
+    """PPO whose loss reports one scalar more."""
+
+    def __init__(self, context: TrainerContext) -> None:
+        super().__init__(context)
+        self.heard: list[Mapping[str, float]] = []
+
+    def loss(self, output: PolicyOutput, values: Tensor, batch: Batch, coefficients: Coefficients) -> LossTerms:
+        terms = super().loss(output, values, batch, coefficients)
+        return LossTerms(terms.total, {**terms.scalars, "largest_return": batch.returns.max()})
+
+    def after_update(self, scalars: Mapping[str, float]) -> None:
+        self.heard.append(scalars)
+
+
+def test_what_a_loss_reports_is_shown_and_handed_to_its_trainer() -> None:
+    """A scalar of the loss's own is a statistic, and `after_update` gets its mean after each update that is kept."""
+    bench, trainer = make_kind(_Reporting, "ppo")
+    feed(bench, SyntheticActor(bench), 1, trainer)
+    (heard,) = trainer.heard
+    assert set(heard) == {"policy_loss", "value_loss", "entropy", "largest_return"}
+    assert heard["largest_return"] == bench.stats.value("Losses/Largest Return") != 0
+    bench.put(SyntheticActor(bench, 9).chunk([20] * 4, columns={"reward": np.full(80, 3e38, np.float32)}))
+    trainer.advance()
+    assert (trainer.version, len(trainer.heard)) == (1, 1)
 
 
 SMALL: Mapping[str, Any] = {"network_settings": {"hidden_units": 8, "normalize": True}}

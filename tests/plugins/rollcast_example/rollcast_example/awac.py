@@ -70,7 +70,7 @@ class AWACTrainer(OffPolicyTrainer):
     networks: AWACNetworks
 
     def __init__(self, context: TrainerContext) -> None:
-        self._own = self._own_hyperparameters(context, AWACHyperparameters)
+        self._own = self.own_hyperparameters(context, AWACHyperparameters)
         super().__init__(context)
 
     @classmethod

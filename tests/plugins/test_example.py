@@ -1,4 +1,4 @@
-"""A package that adds a trainer, a reward signal, an encoder, a writer and a callback is installed by pip, and used."""
+"""A package that adds trainers, a reward signal, an encoder, a writer and a callback is installed by pip, and used."""
 
 from __future__ import annotations
 
@@ -16,32 +16,27 @@ import yaml
 from actor_client.envs.factory import make_env_batch
 from learner.common.exits import ExitCode, UserError
 from learner.settings.load import load_run_options
+from learner.trainers.registry import build
 from tests.e2e.inprocess import connected
-from tests.e2e.processes import ROOT, SECONDS, LearnerProcess, Processes, processes_in, wait_until
-from tests.e2e.toys import named
+from tests.e2e.processes import ROOT, SECONDS, LearnerProcess, Processes, processes_in
+from tests.learner.trainers.in_process import make_bench
+from tests.plugins import page
 
 pytestmark = pytest.mark.slow
 
 PACKAGE = Path(__file__).parent / "rollcast_example"
 INSTALL_SECONDS = 100
-BEHAVIOR: dict[str, Any] = {
-    "trainer_type": "cautious",
-    "hyperparameters": {
-        "batch_size": 64, "buffer_size": 256, "num_epoch": 1, "epsilon": 0.2, "epsilon_schedule": "constant", "caution": 4.0,
-    },
-    "network_settings": {"hidden_units": 16, "num_layers": 1, "vis_encode_type": "average"},
-    "reward_signals": {"extrinsic": {"gamma": 0.9}, "brightness": {"gamma": 0.5, "full_scale": 510}},
-    "time_horizon": 32,
-    "max_steps": 1000,
-    "summary_freq": 300,
-}  # fmt: skip
+ENV = "rollcast_example.lamps:Lamps"
+SHORT: dict[str, Any] = {"max_steps": 1000, "summary_freq": 300}
+"""Of runs that try something else than learning."""
+HYPERPARAMETERS = {"batch_size": 64, "buffer_size": 256, "num_epoch": 1}
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder into which pip has installed the package, without a network."""
     folder = tmp_path_factory.mktemp("installed")
-    source = shutil.copytree(PACKAGE, folder / "source")
+    source = shutil.copytree(PACKAGE, folder / "source", ignore=shutil.ignore_patterns("*.egg-info", "build"))
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
     subprocess.run(
         [*command, "--target", folder / "site", source], check=True, capture_output=True, timeout=INSTALL_SECONDS
@@ -57,23 +52,47 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
 
 
 def run_file(folder: Path, rollcast: dict[str, Any] | None = None, **changes: Any) -> Path:
-    """Writes a run file that uses all the package adds."""
+    """Writes the run file of the page, with changes to its `rollcast` block and to its behavior."""
+    document = yaml.safe_load(page.run_file())
+    document["behaviors"]["Lamps"] |= changes
+    document["rollcast"] |= {"torch_threads": 1, "drain_seconds": 2.0, **(rollcast or {})}
     path = folder / "run.yaml"
-    block = {"stats_writers": ["csv", "lines"], "callbacks": ["told"], "torch_threads": 1, "drain_seconds": 2.0}
-    document = {"behaviors": {"Picture": BEHAVIOR | changes}, "rollcast": block | (rollcast or {})}
     path.write_text(yaml.safe_dump(document | {"env_settings": {"seed": 3}}))
     return path
 
 
-def patient() -> dict[str, Any]:
-    """Changes the behavior to the trainer that extends APPO."""
-    hyperparameters = {key: value for key, value in BEHAVIOR["hyperparameters"].items() if key != "caution"}
-    return {"trainer_type": "patient", "hyperparameters": hyperparameters}
+def patient(**changes: Any) -> dict[str, Any]:
+    """Changes the behavior to the trainer that extends APPO, for a short run."""
+    return {"trainer_type": "patient", "hyperparameters": HYPERPARAMETERS, **SHORT, **changes}
 
 
-def declared(learner: LearnerProcess) -> tuple[int, bool]:
+def train(processes: Processes, site: Path, file: Path) -> Path:
+    """Trains with one actor until the end of the run, by the commands of the page, and returns the run folder."""
+    environment = {"PYTHONPATH": str(site)}
+    learner = processes.learner(file, environment=environment)
+    env, *options = page.arguments_of("rollcast-actor gym --env")
+    assert env == ENV
+    actor = processes.actor(learner.address, env, *options, environment=environment)
+    assert (learner.wait(), actor.wait()) == (0, 0), learner.said() + actor.said()
+    return learner.folder
+
+
+def summary_of(folder: Path) -> dict[str, Any]:
+    """Returns what a run came to."""
+    found: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+    return found
+
+
+def curve(folder: Path, name: str) -> list[float]:
+    """Returns a statistic of a run, as the package's writer wrote it."""
+    lines = [json.loads(line) for line in (folder / "lines.jsonl").read_text().splitlines()]
+    return [line[name] for line in lines if name in line]
+
+
+def declared(learner: LearnerProcess, site: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, bool]:
     """Declares the behavior as an actor does, and returns its lag limit and whether segments are cut at each swap."""
-    batch = make_env_batch(named("image_space"), num_envs=1, behavior="Picture")
+    monkeypatch.syspath_prepend(str(site))
+    batch = make_env_batch(ENV, num_envs=1, behavior="Lamps")
     try:
         with connected(learner.address, "asking") as link:
             behavior = link.declare(batch.spec, 0, 1, SECONDS)
@@ -83,7 +102,7 @@ def declared(learner: LearnerProcess) -> tuple[int, bool]:
 
 
 def checked(site: Path, file: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs `check-config` where the package is installed, and says which heavy modules that took."""
+    """Runs `check-config` where the package is installed, and says at last whether that took torch."""
     program = (
         "import sys\nfrom learner.cli import main\ncode = main(sys.argv[1:])\n"
         "print('torch' in sys.modules, file=sys.stderr)\nsys.exit(code)"
@@ -94,75 +113,82 @@ def checked(site: Path, file: Path, *arguments: str) -> subprocess.CompletedProc
     )  # fmt: skip
 
 
-@pytest.mark.slow
-def test_all_five_are_used_by_a_run(site: Path, processes: Processes, tmp_path: Path) -> None:
-    """The run trains with the trainer, the signal and the encoder, writes with the writer, tells the callback, and leaves a model."""
-    environment = {"PYTHONPATH": str(site)}
-    options = ["--run-id", "run", "--results-dir", str(tmp_path), "--address", "127.0.0.1:0", "--log-format", "json"]
-    learner = processes.python(
-        "learner", "-m", "learner", "serve", str(run_file(tmp_path)), *options, environment=environment
-    )
-    addresses = tmp_path / "run" / "address.json"
-    wait_until(lambda: addresses.exists() or not learner.is_running, "the learner listens", said=learner.said)
-    assert learner.is_running, learner.said()
-    actor = processes.actor(json.loads(addresses.read_text())["address"], named("image_space"))
-    assert (learner.wait(), actor.wait()) == (0, 0), learner.said() + actor.said()
-    summaries = [json.loads(line) for line in (tmp_path / "run" / "lines.jsonl").read_text().splitlines()]
-    assert {summary["Policy/Epsilon"] for summary in summaries if "Policy/Epsilon" in summary} == {0.05}
-    assert any("Policy/Brightness Value Estimate" in summary for summary in summaries)
-    assert json.loads((tmp_path / "run" / "summary.json").read_text())["policy_version"] >= 2
-    assert (tmp_path / "run" / "Picture.onnx").exists()
-    assert (tmp_path / "run" / "told.txt").read_text().startswith("max_steps: Picture ")
+def test_a_loss_an_encoder_and_a_reward_signal_learn(site: Path, processes: Processes, tmp_path: Path) -> None:
+    """The run of the page reaches its target; its loss reports a divergence, which its penalty follows.
+
+    The signal is all it learns from, and what is to be done can be seen only through the encoder.
+    """
+    folder = train(processes, site, run_file(tmp_path))
+    summary = summary_of(folder)
+    assert summary["stop_reason"] == "target_return"
+    assert summary["mean_return_100"] >= 30
+    paid = curve(folder, "Policy/Brightness Reward")
+    assert paid[-1] > 1.3 * paid[0]
+    divergences, penalties = curve(folder, "Losses/Divergence"), curve(folder, "Policy/Penalty")
+    assert min(divergences) >= 0
+    assert max(divergences) > 0.015
+    assert len(set(penalties)) > 1
+    assert ",Losses/Divergence," in (folder / "Lamps" / "stats.csv").read_text()
+    assert (folder / "told.txt").read_text() == f"target_return: Lamps {summary['policy_version']}\n"
+    assert (folder / "Lamps.onnx").exists()
 
 
-def test_settings_of_packages_are_checked_without_torch(site: Path, tmp_path: Path) -> None:
-    """They are shown with their defaults; nothing of it needs torch."""
-    hyperparameters = {key: value for key, value in BEHAVIOR["hyperparameters"].items() if key != "caution"}
-    done = checked(site, run_file(tmp_path, hyperparameters=hyperparameters), "--json")
+def test_settings_of_packages_are_checked_and_shown(site: Path, tmp_path: Path) -> None:
+    """They have their defaults; but for the file of a trainer, nothing of it needs torch."""
+    done = checked(site, run_file(tmp_path, trainer_type="ppo"), "--json")
     assert (done.returncode, done.stderr.strip()) == (0, "False"), done.stderr
-    shown = json.loads(done.stdout)["behaviors"]["Picture"]
-    assert shown["hyperparameters"]["caution"] == 2.0
-    assert shown["reward_signals"]["brightness"] == {"gamma": 0.5, "strength": 1.0, "full_scale": 510}
+    shown = json.loads(done.stdout)["behaviors"]["Lamps"]
+    assert shown["reward_signals"]["brightness"] == {"gamma": 0.5, "strength": 1.0, "full_scale": 255}
+    done = checked(site, run_file(tmp_path), "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["behaviors"]["Lamps"]["hyperparameters"]["target_divergence"] == 0.01
 
 
-@pytest.mark.parametrize("trainer", ["cautious", "patient"])
-@pytest.mark.slow
-def test_a_trainer_that_extends_ours_runs_in_lock_step(
+def test_the_penalty_follows_the_divergence_and_is_saved(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It doubles after an update that went too far, halves after a short one, and is part of a checkpoint."""
+    monkeypatch.syspath_prepend(str(site))
+    context = make_bench({"trainer_type": "penalty"}).context()
+    trainer: Any = build(context)
+    resumed: Any = build(context)
+    penalties = []
+    for divergence in (0.02, 0.02, 0.01, 0.005):
+        trainer.after_update({"divergence": divergence})
+        penalties.append(trainer.penalty)
+    assert penalties == [2.0, 4.0, 4.0, 2.0]
+    resumed.load_state_dict(trainer.state_dict())
+    assert resumed.penalty == 2.0
+
+
+@pytest.mark.parametrize("trainer", ["penalty", "patient"])
+def test_a_trainer_of_a_package_runs_in_lock_step(
     trainer: str, site: Path, processes: Processes, tmp_path: Path
 ) -> None:
-    """As its parent does: rounds are trained, and the run can be repeated."""
-    changes = {**patient(), "threaded": False} if trainer == "patient" else {}
-    file = run_file(tmp_path, {"lockstep": {"actors": 1}}, **changes)
-    learner = processes.learner(file, environment={"PYTHONPATH": str(site)})
-    actor = processes.actor(learner.address, named("image_space"))
-    assert (learner.wait(), actor.wait()) == (0, 0), learner.said() + actor.said()
-    summary = json.loads((learner.folder / "summary.json").read_text())
+    """Its traits say that it can: rounds are trained, and the run can be repeated."""
+    changes = patient(trainer_type=trainer, threaded=False)
+    summary = summary_of(train(processes, site, run_file(tmp_path, {"lockstep": {"actors": 1}}, **changes)))
     assert summary["lockstep"]["reproducible"]
     assert summary["policy_version"] >= 2
 
 
-@pytest.mark.slow
-def test_a_trainer_that_extends_ppo_is_on_policy(site: Path, processes: Processes, tmp_path: Path) -> None:
-    """Under `on_policy: strict` actors cut segments at each swap, and the run trains; its lag limit is that of PPO."""
-    learner = processes.learner(run_file(tmp_path, {"on_policy": "strict"}), environment={"PYTHONPATH": str(site)})
-    assert declared(learner) == (4, True)
-    actor = processes.actor(learner.address, named("image_space"))
-    assert (learner.wait(), actor.wait()) == (0, 0), learner.said() + actor.said()
-    assert json.loads((learner.folder / "summary.json").read_text())["policy_version"] >= 2
+def test_a_trainer_with_the_traits_of_ppo_is_on_policy(
+    site: Path, processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under `on_policy: strict` actors cut segments at each swap; its lag limit is that of PPO."""
+    file = run_file(tmp_path, {"on_policy": "strict"})
+    learner = processes.learner(file, environment={"PYTHONPATH": str(site)})
+    assert declared(learner, site, monkeypatch) == (4, True)
 
 
-@pytest.mark.slow
-def test_a_trainer_that_extends_appo_is_threaded(site: Path, processes: Processes, tmp_path: Path) -> None:
+def test_a_trainer_that_extends_appo_is_threaded(
+    site: Path, processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`check-config` says so; in a run it has the lag limit of APPO, and strict does not concern it."""
     file = run_file(tmp_path, {"on_policy": "strict"}, **patient())
     done = checked(site, file, "--json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["behaviors"]["Picture"]["threaded"] is True
+    assert json.loads(done.stdout)["behaviors"]["Lamps"]["threaded"] is True
     learner = processes.learner(file, environment={"PYTHONPATH": str(site)})
-    assert declared(learner) == (32, False)
-    actor = processes.actor(learner.address, named("image_space"))
-    assert (learner.wait(), actor.wait()) == (0, 0), learner.said() + actor.said()
-    assert json.loads((learner.folder / "summary.json").read_text())["policy_version"] >= 2
+    assert declared(learner, site, monkeypatch) == (32, False)
 
 
 AWAC: dict[str, Any] = {
@@ -195,11 +221,11 @@ def test_a_replay_trainer_of_a_package_learns(site: Path, processes: Processes, 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"hyperparameters": {"cautoin": 3.0}}, "unknown key 'cautoin'; did you mean 'caution'?"),
-        ({"hyperparameters": {"caution": 0.0}}, "caution: must be greater than 0"),
+        ({"hyperparameters": {"penlaty": 3.0}}, "unknown key 'penlaty'; did you mean 'penalty'?"),
+        ({"hyperparameters": {"penalty": 0.0}}, "penalty: must be greater than 0"),
         ({"reward_signals": {"brightness": {"scale": 1}}}, "reward_signals.brightness.scale: unknown key 'scale'"),
         ({"reward_signals": {"darkness": {}}}, "unknown key 'darkness'"),
-        ({"trainer_type": "couscous"}, "there is no trainer 'couscous'; trainers that exist: appo, cautious, "),
+        ({"trainer_type": "couscous"}, "there is no trainer 'couscous'; trainers that exist: appo, "),
         ({"network_settings": {"vis_encode_type": "avrage"}}, "'fully_connected' or 'average', got 'avrage'"),
     ],
 )
@@ -218,4 +244,4 @@ def test_without_the_package_its_names_are_unknown(tmp_path: Path) -> None:
     """What nothing declares is refused by name."""
     done = checked(tmp_path, run_file(tmp_path))
     assert done.returncode == 11
-    assert "there is no trainer 'cautious'" in done.stderr
+    assert "there is no trainer 'penalty'" in done.stderr

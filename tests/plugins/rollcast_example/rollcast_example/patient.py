@@ -1,27 +1,19 @@
-"""Two trainers: PPO that trusts its samples less than its settings say, and APPO that trusts them more."""
+"""A trainer that extends one of ours: APPO that trusts its samples more than its settings say."""
 
 from __future__ import annotations
 
+from pydantic import Field
+
+from learner.settings.base import PositiveReal
+from learner.settings.hyperparameters import APPOHyperparameters
 from learner.trainers.appo.trainer import APPOTrainer
 from learner.trainers.base import TrainerContext
-from learner.trainers.ppo.trainer import PPOTrainer
-
-from .settings import CautiousHyperparameters, PatientHyperparameters
 
 
-class CautiousTrainer(PPOTrainer):
-    """PPO whose clipping range is divided by ``caution``.
+class PatientHyperparameters(APPOHyperparameters):
+    """APPO's, and one more. The traits of APPO come with them: actors collect while it trains."""
 
-    Args:
-        context: everything from outside.
-    """
-
-    def __init__(self, context: TrainerContext) -> None:
-        self._caution = self._own_hyperparameters(context, CautiousHyperparameters).caution
-        super().__init__(context)
-
-    def _epsilon_at(self, step: int) -> float:
-        return super()._epsilon_at(step) / self._caution
+    patience: PositiveReal = Field(default=2.0, description="epsilon is multiplied by this")
 
 
 class PatientTrainer(APPOTrainer):
@@ -31,9 +23,12 @@ class PatientTrainer(APPOTrainer):
         context: everything from outside.
     """
 
+    settings_model = PatientHyperparameters
+
     def __init__(self, context: TrainerContext) -> None:
-        self._patience = self._own_hyperparameters(context, PatientHyperparameters).patience
+        self._patience = self.own_hyperparameters(context, PatientHyperparameters).patience
         super().__init__(context)
 
-    def _epsilon_at(self, step: int) -> float:
-        return super()._epsilon_at(step) * self._patience
+    def epsilon_at(self, step: int) -> float:
+        """Returns the clipping range."""
+        return super().epsilon_at(step) * self._patience

@@ -1,13 +1,24 @@
-"""A reward signal: pictures shall become bright."""
+"""A reward signal: pictures should become bright."""
 
 from __future__ import annotations
 
-from torch import Tensor
+from typing import TYPE_CHECKING
 
-from learner.rewards.learned import SignalSetup
-from learner.rewards.transitions import Transitions
+from learner.settings.base import PositiveWhole
+from learner.settings.rewards import RewardSignalSettings
 
-from .settings import BrightnessSettings
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from learner.rewards.learned import SignalSetup
+    from learner.rewards.transitions import Transitions
+
+
+class BrightnessSettings(RewardSignalSettings):
+    """What every signal has, and one more."""
+
+    full_scale: PositiveWhole = 255
+    """what counts as white"""
 
 
 class Brightness:
@@ -17,6 +28,8 @@ class Brightness:
         settings: of the run file.
         setup: what the behavior sees, and where things are.
     """
+
+    settings_model = BrightnessSettings
 
     name = "brightness"
     ignores_ends = False
@@ -28,5 +41,4 @@ class Brightness:
 
     def evaluate(self, transitions: Transitions) -> Tensor:
         """Computes rewards ``[B]``."""
-        rewards: Tensor = transitions.next_observations[0].double().flatten(1).mean(1) * self._factor
-        return rewards
+        return transitions.next_observations[0].double().flatten(1).mean(1) * self._factor

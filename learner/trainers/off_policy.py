@@ -17,7 +17,7 @@ from learner.networks.squashed import squash_of
 from learner.observe.metrics.behaviors import LossNumbers
 from learner.optimizers.adam import FlatAdam, Snapshot
 from learner.settings.trainer import TrainerSettings
-from learner.trainers.actor_critic.loss import LossTerms
+from learner.trainers.actor_critic.loss import LossTerms, statistic_of
 from learner.trainers.auxiliaries import Auxiliaries
 from learner.trainers.base import TrainerContext
 from learner.trainers.intake import Taken
@@ -283,7 +283,7 @@ class OffPolicyTrainer(ReplayTrainer):
                 log_prob_error_max=0.0,
             )
         )
-        for name, value in {_statistic(name): value for name, value in named.items()}.items():
+        for name, value in {statistic_of(name): value for name, value in named.items()}.items():
             self.stats_reporter.add_stat(name, value)
 
     def _is_finite(self) -> Tensor:
@@ -348,10 +348,3 @@ class OffPolicyTrainer(ReplayTrainer):
             self._draws.set_state(draws["state"].cpu())
         if self._choices is not self._draws and state.get("choices") is not None:
             self._choices.set_state(state["choices"].cpu())
-
-
-def _statistic(name: str) -> str:
-    """Returns the name that a scalar has in TensorBoard."""
-    if name == "entropy":
-        return "Policy/Entropy"
-    return name if "/" in name else f"Losses/{name.replace('_', ' ').title()}"

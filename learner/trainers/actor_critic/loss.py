@@ -70,13 +70,22 @@ class LossTerms(NamedTuple):
 
     Attributes:
         total: scalar, what is descended.
-        scalars: what is reported, by name, as the mean over an update; the same names each time. ``policy_loss``,
-            ``value_loss`` and ``entropy`` are shown where those of every trainer are, any other ``name`` in TensorBoard as
-            ``Losses/Name``.
+        scalars: what is reported, by name (see `statistic_of`), as the mean over an update; the same names each time.
+            ``policy_loss``, ``value_loss`` and ``entropy`` are those that every trainer has.
     """
 
     total: Tensor
     scalars: Mapping[str, Tensor]
+
+
+def statistic_of(name: str) -> str:
+    """Returns the name that a scalar of a loss has in TensorBoard, ``stats.csv`` and every other writer.
+
+    ``value_loss`` becomes ``Losses/Value Loss``; a name with a slash, such as ``Policy/Temperature``, stays as it is.
+    """
+    if name == "entropy":
+        return "Policy/Entropy"
+    return name if "/" in name else f"Losses/{name.replace('_', ' ').title()}"
 
 
 class Loss(Protocol):

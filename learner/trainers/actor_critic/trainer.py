@@ -27,7 +27,7 @@ from learner.settings.hyperparameters import ActorCriticHyperparameters, SharedC
 from learner.trainers.actor_critic.agreement import Agreement, can_act, compare
 from learner.trainers.actor_critic.epochs import EpochSums, run_epochs
 from learner.trainers.actor_critic.experience import Experience, ExperienceMaker, Recorded
-from learner.trainers.actor_critic.loss import Batch, Coefficients, LossTerms
+from learner.trainers.actor_critic.loss import Batch, Coefficients, LossTerms, statistic_of
 from learner.trainers.actor_critic.targets import TargetRule
 from learner.trainers.auxiliaries import Auxiliaries
 from learner.trainers.base import TrainerContext
@@ -311,7 +311,7 @@ class ActorCriticTrainer(OnPolicyTrainer):
         add("Rollcast/Explained Variance", explained)
         for name, own in named.items():
             if name not in _SHOWN_ELSEWHERE:
-                add(f"Losses/{name.replace('_', ' ').title()}", own)
+                add(statistic_of(name), own)
         for index, name in enumerate(self.signals.names):
             add(f"Policy/{name.capitalize()} Value Estimate", signals[index])
             self.collected_rewards[name] = signals[len(self.signals) + index]

@@ -120,8 +120,8 @@ class OffPolicyTrainer(ReplayTrainer):
 
         All optimizers step along the gradient of the total, which autograd takes: what one of them must not descend is
         computed under ``torch.no_grad`` or detached. The scalars of the last minibatch of a turn are reported: ``policy_loss``,
-        ``value_loss`` and ``entropy`` where those of every trainer are (of the first ``entropy_bonus`` is a part), a name with a
-        slash under that name, any other ``name`` as ``Losses/Name``.
+        ``value_loss`` and ``entropy`` where those of every trainer are (of the first ``entropy_bonus`` is a part), any other
+        under the name of `statistic_of`.
 
         Args:
             batch: a minibatch, or a part of one if ``gradient_accumulation`` is set; a loss is a mean over its steps.

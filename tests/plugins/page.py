@@ -1,4 +1,4 @@
-"""What CONTRIBUTING.md tells whoever adds to Rollcast, as text, run file and command."""
+"""What CONTRIBUTING.md tells whoever adds to Rollcast: text, run files and commands."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ FIRST_PAGE = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text(encoding=
 """All of it before the rules of Rollcast's own code."""
 
 
-def run_file() -> str:
-    """Returns the text of its run file."""
-    (text,) = re.findall(r"```yaml\n(.*?)```", FIRST_PAGE, flags=re.DOTALL)
+def run_file(trainer: str) -> str:
+    """Returns the text of its run file for a trainer."""
+    blocks = re.findall(r"```yaml\n(.*?)```", FIRST_PAGE, flags=re.DOTALL)
+    (text,) = (block for block in blocks if f"trainer_type: {trainer}\n" in block)
     return str(text)
 
 

@@ -51,11 +51,11 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
         yield started
 
 
-def run_file(folder: Path, rollcast: dict[str, Any] | None = None, **changes: Any) -> Path:
-    """Writes the run file of the page, with changes to its `rollcast` block and to its behavior."""
-    document = yaml.safe_load(page.run_file())
+def run_file(folder: Path, trainer: str = "penalty", rollcast: dict[str, Any] | None = None, **changes: Any) -> Path:
+    """Writes the page's run file for a trainer, with changes to its `rollcast` block and to its behavior."""
+    document = yaml.safe_load(page.run_file(trainer))
     document["behaviors"]["Lamps"] |= changes
-    document["rollcast"] |= {"torch_threads": 1, "drain_seconds": 2.0, **(rollcast or {})}
+    document["rollcast"] |= {"callbacks": ["told"], "torch_threads": 1, "drain_seconds": 2.0, **(rollcast or {})}
     path = folder / "run.yaml"
     path.write_text(yaml.safe_dump(document | {"env_settings": {"seed": 3}}))
     return path
@@ -113,22 +113,23 @@ def checked(site: Path, file: Path, *arguments: str) -> subprocess.CompletedProc
     )  # fmt: skip
 
 
-def test_a_loss_an_encoder_and_a_reward_signal_learn(site: Path, processes: Processes, tmp_path: Path) -> None:
-    """The run of the page reaches its target; its loss reports a divergence, which its penalty follows.
+@pytest.mark.parametrize(("trainer", "scalar"), [("penalty", "Losses/Divergence"), ("awac", "Losses/Advantage Weight")])
+def test_all_that_the_page_shows_learns(
+    trainer: str, scalar: str, site: Path, processes: Processes, tmp_path: Path
+) -> None:
+    """Its run files reach their target with a loss, a replay trainer, an encoder and a reward signal of the package.
 
-    The signal is all it learns from, and what is to be done can be seen only through the encoder.
+    The signal is all they learn from, and what is to be done can be seen only through the encoder. The statistic that the
+    loss reports moves, and is written like any other.
     """
-    folder = train(processes, site, run_file(tmp_path))
+    folder = train(processes, site, run_file(tmp_path, trainer))
     summary = summary_of(folder)
-    assert summary["stop_reason"] == "target_return"
-    assert summary["mean_return_100"] >= 30
-    paid = curve(folder, "Policy/Brightness Reward")
-    assert paid[-1] > 1.3 * paid[0]
-    divergences, penalties = curve(folder, "Losses/Divergence"), curve(folder, "Policy/Penalty")
-    assert min(divergences) >= 0
-    assert max(divergences) > 0.015
-    assert len(set(penalties)) > 1
-    assert ",Losses/Divergence," in (folder / "Lamps" / "stats.csv").read_text()
+    assert (summary["stop_reason"], summary["mean_return_100"] >= 30) == ("target_return", True)
+    assert curve(folder, "Policy/Brightness Reward")[-1] > 18  # of 20; 12 by chance
+    values = curve(folder, scalar)
+    assert min(values) >= 0
+    assert len(set(values)) > 1
+    assert f",{scalar}," in (folder / "Lamps" / "stats.csv").read_text()
     assert (folder / "told.txt").read_text() == f"target_return: Lamps {summary['policy_version']}\n"
     assert (folder / "Lamps.onnx").exists()
 
@@ -165,7 +166,7 @@ def test_a_trainer_of_a_package_runs_in_lock_step(
 ) -> None:
     """Its traits say that it can: rounds are trained, and the run can be repeated."""
     changes = patient(trainer_type=trainer, threaded=False)
-    summary = summary_of(train(processes, site, run_file(tmp_path, {"lockstep": {"actors": 1}}, **changes)))
+    summary = summary_of(train(processes, site, run_file(tmp_path, rollcast={"lockstep": {"actors": 1}}, **changes)))
     assert summary["lockstep"]["reproducible"]
     assert summary["policy_version"] >= 2
 
@@ -174,7 +175,7 @@ def test_a_trainer_with_the_traits_of_ppo_is_on_policy(
     site: Path, processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Under `on_policy: strict` actors cut segments at each swap; its lag limit is that of PPO."""
-    file = run_file(tmp_path, {"on_policy": "strict"})
+    file = run_file(tmp_path, rollcast={"on_policy": "strict"})
     learner = processes.learner(file, environment={"PYTHONPATH": str(site)})
     assert declared(learner, site, monkeypatch) == (4, True)
 
@@ -183,39 +184,12 @@ def test_a_trainer_that_extends_appo_is_threaded(
     site: Path, processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`check-config` says so; in a run it has the lag limit of APPO, and strict does not concern it."""
-    file = run_file(tmp_path, {"on_policy": "strict"}, **patient())
+    file = run_file(tmp_path, rollcast={"on_policy": "strict"}, **patient())
     done = checked(site, file, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["behaviors"]["Lamps"]["threaded"] is True
     learner = processes.learner(file, environment={"PYTHONPATH": str(site)})
     assert declared(learner, site, monkeypatch) == (32, False)
-
-
-AWAC: dict[str, Any] = {
-    "trainer_type": "awac",
-    "hyperparameters": {
-        "batch_size": 128, "buffer_init_steps": 256, "steps_per_update": 2, "learning_rate": 3.0e-3, "tau": 0.02,
-        "advantage_scale": 0.1,
-    },
-    "network_settings": {"hidden_units": 64, "num_layers": 2, "activation": "relu"},
-    "reward_signals": {"extrinsic": {"gamma": 0.98}},
-    "time_horizon": 16,
-    "max_steps": 20_000,
-}  # fmt: skip
-
-
-@pytest.mark.slow
-def test_a_replay_trainer_of_a_package_learns(site: Path, processes: Processes, tmp_path: Path) -> None:
-    """From the 20 steps of chance to a mean of 60 on CartPole, within 20,000 steps; in lock-step, so that runs repeat."""
-    block = {"lockstep": {"actors": 1}, "target_return": 60, "reward_buffer_episodes": 20, "torch_threads": 1}
-    document = {"behaviors": {"CartPole": AWAC}, "rollcast": block, "env_settings": {"seed": 3}}
-    file = tmp_path / "awac.yaml"
-    file.write_text(yaml.safe_dump(document))
-    learner = processes.learner(file, environment={"PYTHONPATH": str(site)})
-    actor = processes.actor(learner.address, "CartPole-v1", "--num-envs", "4")
-    assert (learner.wait(), actor.wait()) == (0, 0), learner.said() + actor.said()
-    summary = json.loads((learner.folder / "summary.json").read_text())
-    assert (summary["stop_reason"], summary["lockstep"]["reproducible"]) == ("target_return", True)
 
 
 @pytest.mark.parametrize(

@@ -70,8 +70,9 @@ class LossTerms(NamedTuple):
 
     Attributes:
         total: scalar, what is descended.
-        scalars: what is reported, by name (see `statistic_of`), as the mean over an update; the same names each time.
-            ``policy_loss``, ``value_loss`` and ``entropy`` are those that every trainer has.
+        scalars: what is reported, by name (see `statistic_of`), the same names each time; ``policy_loss``, ``value_loss``
+            and ``entropy`` are those that every trainer has. Actor-critics report the means over an update, trainers with a
+            replay memory the last minibatch of a turn.
     """
 
     total: Tensor

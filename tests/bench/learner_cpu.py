@@ -3,6 +3,7 @@
 A run has no target and no evaluation, writes no checkpoint while it trains, and takes all its steps. A callback reads the
 learner's CPU clock after each update; what counts is the span from the update at a tenth of the steps to the last one, so
 neither start-up nor the end of the run is in it. The learner has a core for itself where there are two, and one torch thread.
+A trainer with a replay memory broadcasts after a number of updates alone, for by the clock a slower learner does so more often.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.bench.callback import learner_clock
+from tests.bench.callback.learner_clock import CLOCK_PATH, FILE, LearnerClock, clock_by_updates
 from tests.bench.measurement import STEPS_PER_SECOND, Figures, MeasurementFailed
 from tests.bench.processes import REPOSITORY
 from tests.bench.rollcast_run import Launch, train
@@ -27,9 +28,6 @@ STEPS: Final = "trained_steps"
 """In the span that counts."""
 UPDATES: Final = "updates_per_100000_steps"
 """Over the whole run."""
-TURNS: Final = "training_turns_per_100000_steps"
-"""In the span that counts: turns of the trainer that brought updates. A turn broadcasts a version once at most. With a replay
-memory a turn ends by the clock, so a faster learner makes more updates in one, and fewer broadcasts."""
 TRAINED_SHARE: Final = "trained_share"
 """Of the steps that actors took in the whole run."""
 
@@ -53,8 +51,8 @@ class Row:
         steps: The run's ``max_steps``.
         envs: Environments of the only actor.
         settings: Values that replace those of the run file, below ``behaviors.<the only one>``.
-        steps_per_update: Those of the run file, where a step counts as trained once it is in the replay memory, some
-            updates earlier or later than its own: the steps that count then follow from the updates. None elsewhere.
+        steps_per_update: Those of the run file, with a replay memory: a step counts as trained there once it is in the
+            memory, some updates before its own, so the steps that count follow from the updates. None elsewhere.
     """
 
     name: str
@@ -191,14 +189,14 @@ class LearnerCPU:
             learner_command(self._row, self._side, seed=round_index + 1),
             (actor_command(self._row, self._side),),
             folder=self._side.root,
-            environment={"PYTHONPATH": str(Path(learner_clock.__file__).parent)},
+            environment={"PYTHONPATH": str(CLOCK_PATH.parent)},
             learner_cores=learner_cores,
             actor_cores=actor_cores,
         )
         summary = train(self._workplace, run_id, launch)
         if summary["stop_reason"] != "max_steps":
             raise MeasurementFailed(f"the run ended by {summary['stop_reason']}, not by max_steps")
-        figures = read_clock(self._workplace.runs / run_id / learner_clock.FILE, self._row.steps_per_update)
+        figures = read_clock(self._workplace.runs / run_id / FILE, self._row.steps_per_update)
         share = summary["env_steps_trained"] / summary["env_steps_taken"]
         return Figures({**figures.values, TRAINED_SHARE: share})
 
@@ -231,6 +229,7 @@ def against_name(row: Row) -> str:
 def learner_command(row: Row, side: Side, *, seed: int) -> tuple[str, ...]:
     """Returns the learner's command line but for its run folder and address; the run file is this checkout's."""
     own = f"behaviors.{row.behavior}"
+    clock = LearnerClock if row.steps_per_update is None else clock_by_updates
     settings = [
         *(f"{own}.{setting}" for setting in row.settings),
         f"{own}.max_steps={row.steps}",
@@ -239,7 +238,7 @@ def learner_command(row: Row, side: Side, *, seed: int) -> tuple[str, ...]:
         "rollcast.target_return=null",
         "rollcast.torch_threads=1",
         "rollcast.http=false",
-        f'rollcast.callbacks=["{learner_clock.__name__.rpartition(".")[2]}:LearnerClock"]',
+        f'rollcast.callbacks=["{CLOCK_PATH.stem}:{clock.__name__}"]',
     ]
     options = [part for setting in settings for part in ("--set", setting)]
     return (
@@ -274,8 +273,8 @@ def read_clock(path: Path, steps_per_update: int | None = None) -> Figures:
     except FileNotFoundError:
         raise MeasurementFailed(f"the learner left no {path}; its log says why") from None
     last = marks[-1] if marks else (0, 0, 0.0, 0.0)
-    counted = [mark for mark in marks if mark[1] >= WARM_UP_SHARE * last[1]] or [last]
-    updates, steps, cpu_seconds, wall_seconds = (end - begin for begin, end in zip(counted[0], last, strict=True))
+    first = next((mark for mark in marks if mark[1] >= WARM_UP_SHARE * last[1]), last)
+    updates, steps, cpu_seconds, wall_seconds = (end - begin for begin, end in zip(first, last, strict=True))
     if steps <= 0:
         raise MeasurementFailed(f"{len(marks)} updates are too few to measure; give the run more steps")
     if steps_per_update is not None:
@@ -286,7 +285,6 @@ def read_clock(path: Path, steps_per_update: int | None = None) -> Figures:
             CPU_SECONDS: cpu_seconds / hundred_thousands,
             STEPS: steps,
             UPDATES: last[0] / (last[1] / 100_000),
-            TURNS: (len(counted) - 1) / hundred_thousands,
             STEPS_PER_SECOND: steps / wall_seconds,
         }
     )

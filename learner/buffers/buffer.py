@@ -19,6 +19,7 @@ from learner.buffers.columns import ACTION_MASK, MEMORY, RingColumn
 from learner.buffers.layout import ChunkSegments, fill, spans, split
 from learner.buffers.ring import DeviceRing
 from learner.buffers.staging import staging_for
+from learner.buffers.transfer import to_device
 
 log = structlog.get_logger(__name__)
 
@@ -299,7 +300,7 @@ class UpdateBuffer:
         self.ring.free_before(self._waiting[0].first_row if self._waiting else None)
 
     def _to_device(self, array: NDArray[np.int64] | NDArray[np.float64]) -> Tensor:
-        return torch.from_numpy(array).to(self._device)
+        return to_device(array, self._device)
 
 
 def _places(chunk: Chunk, run: NDArray[np.int64]) -> list[Place]:

@@ -25,6 +25,7 @@ from learner.buffers.replay_sequences import DrawnSequences, ReplaySequences, on
 from learner.buffers.ring import DeviceRing
 from learner.buffers.sequences import pack_with_next
 from learner.buffers.staging import Block, staging_for
+from learner.buffers.transfer import to_device
 from learner.sizing.replay_size import ReplaySize
 
 _FINAL_MASK = "final_action_mask"
@@ -181,8 +182,8 @@ class ReplayMemory:
         """Gives the next numbers to steps in absolute rows ``[N]``; returns their places."""
         numbers = np.arange(self._next, self._next + len(rows)) % self._slots
         self._rows[numbers] = rows
-        places = torch.from_numpy(self._ring.places(rows)).to(self._device)
-        self._places.index_copy_(0, torch.from_numpy(numbers).to(self._device), places)
+        places = to_device(self._ring.places(rows), self._device)
+        self._places.index_copy_(0, to_device(numbers, self._device), places)
         begin = self._ring.place(int(rows[0]))
         self._drawn[begin : begin + block_rows] = 0
         self._next += len(rows)
@@ -200,7 +201,7 @@ class ReplayMemory:
         """Lets go of the oldest steps."""
         if steps <= 0:
             return
-        numbers = torch.from_numpy(np.arange(self._first, self._first + steps) % self._slots).to(self._device)
+        numbers = to_device(np.arange(self._first, self._first + steps) % self._slots, self._device)
         drawn = self._drawn.index_select(0, self._places.index_select(0, numbers))
         self._undrawn += steps - drawn.sum(dtype=torch.int64)
         self._first += steps

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from learner.buffers.sequences import Index, PackedRows, cut_segments
+from learner.buffers.transfer import to_device
 
 
 class DrawnSequences(NamedTuple):
@@ -116,8 +117,6 @@ class ReplaySequences:
 
 def on_device(packed: PackedRows, device: torch.device) -> DrawnSequences:
     """Takes packed rows to a device, in one copy that nobody waits for."""
-    together = torch.from_numpy(np.concatenate((packed.rows, packed.now)))
-    if device.type == "cuda":
-        together = together.pin_memory().to(device, non_blocking=True)
+    together = to_device(np.concatenate((packed.rows, packed.now)), device)
     rows, now = torch.split(together, [len(packed.rows), len(packed.now)])
     return DrawnSequences(rows, now, torch.from_numpy(packed.batch_sizes))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from learner.buffers.columns import RingColumn
+from learner.buffers.transfer import to_device
 
 
 class DeviceRing:
@@ -73,8 +74,8 @@ class DeviceRing:
         larger = {}
         for name, old in self.storage.items():
             new = torch.zeros((capacity_rows, *old.shape[1:]), dtype=old.dtype, device=old.device)
-            source = torch.from_numpy(rows % self.capacity_rows).to(old.device)
-            target = torch.from_numpy(rows % capacity_rows).to(old.device)
+            source = to_device(rows % self.capacity_rows, old.device)
+            target = to_device(rows % capacity_rows, old.device)
             larger[name] = new.index_copy_(0, target, old.index_select(0, source))
         self.storage, self.capacity_rows = larger, capacity_rows
 
@@ -106,7 +107,7 @@ class DeviceRing:
         first = self._tail
         self._head = first + len(kept)
         for tensor in self.storage.values():
-            source = torch.from_numpy(self.places(kept)).to(tensor.device)
-            target = torch.from_numpy(self.places(np.arange(first, self._head))).to(tensor.device)
+            source = to_device(self.places(kept), tensor.device)
+            target = to_device(self.places(np.arange(first, self._head)), tensor.device)
             tensor.index_copy_(0, target, tensor.index_select(0, source))
         return first

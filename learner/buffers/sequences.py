@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from learner.buffers.batches import Source
+from learner.buffers.transfer import to_device
 from learner.networks.lstm import Unrolled
 from learner.networks.value import Sequences
 
@@ -157,8 +158,8 @@ class SequenceMinibatches:
         order = torch.randperm(total, generator=self._generator).numpy()[: total // size * size]
         packs = [pack(table.cut, chosen) for chosen in order.reshape(-1, size)]
         device = table.policy.device
-        steps = torch.from_numpy(np.concatenate([item.steps for item in packs])).to(device)
-        chosen = torch.from_numpy(np.concatenate([item.order for item in packs])).to(device)
+        steps = to_device(np.concatenate([item.steps for item in packs]), device)
+        chosen = to_device(np.concatenate([item.order for item in packs]), device)
         lengths = [len(item.steps) for item in packs]
         for item, rows, which in zip(packs, torch.split(steps, lengths), torch.split(chosen, size), strict=True):
             yield {name: source.at(rows) for name, source in sources.items()}, sequences_of(table, item, which)
@@ -214,5 +215,5 @@ def sampled_steps(count: int, table: SequenceTable | None, *, sample: int, devic
 def _portion(table: SequenceTable, item: Pack) -> Portion:
     device = table.policy.device
     firsts = np.concatenate([table.cut.starts[item.order[:size]] for size in item.batch_sizes])
-    sequences = sequences_of(table, item, torch.from_numpy(item.order).to(device))
-    return Portion(torch.from_numpy(item.steps).to(device), torch.from_numpy(firsts).to(device), sequences.of_policy())
+    sequences = sequences_of(table, item, to_device(item.order, device))
+    return Portion(to_device(item.steps, device), to_device(firsts, device), sequences.of_policy())

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from rollcast.enums import Squash
-from rollcast.specs import ActionSpec
 from torch import Tensor
 
 from learner.buffers.sequences import cut_segments, pack
+from learner.buffers.transfer import to_device
 from learner.networks.distributions import branch_offsets, categorical_log_prob, gaussian_log_prob
 from learner.networks.lstm import Unrolled
 from learner.networks.policy import PolicyNetwork, PolicyOutput
@@ -43,7 +43,7 @@ class CloningBatch(NamedTuple):
     sequences: Unrolled | None
 
 
-def cloning_loss(output: PolicyOutput, expert: Transitions, action: ActionSpec) -> Tensor:
+def cloning_loss(output: PolicyOutput, expert: Transitions, offsets: Tensor) -> Tensor:
     """The negative log-likelihood of what was demonstrated, summed over axes and branches, mean over steps; in nats.
 
     For discrete branches it is the cross entropy that ML-Agents has, but over the choices that were allowed: ``output`` was
@@ -56,7 +56,7 @@ def cloning_loss(output: PolicyOutput, expert: Transitions, action: ActionSpec) 
     Args:
         output: of the policy, ``[B, ...]``.
         expert: B steps; continuous actions as draws.
-        action: what the behavior does.
+        offsets: where the choices of each branch begin (`branch_offsets`), on their device.
     """
     loss = torch.zeros((), device=expert.reward.device)
     if output.mean is not None and output.log_std is not None and expert.continuous is not None:
@@ -64,8 +64,7 @@ def cloning_loss(output: PolicyOutput, expert: Transitions, action: ActionSpec) 
         log_std = output.log_std.clamp(min=LEAST_LOG_STD)
         loss = loss - gaussian_log_prob(output.mean, log_std, expert.continuous).sum(1).mean()
     if output.logits is not None and expert.discrete is not None:
-        choices = expert.discrete + branch_offsets(action.discrete_branches, expert.discrete.device)
-        loss = loss - categorical_log_prob(output.logits, choices).sum(1).mean()
+        loss = loss - categorical_log_prob(output.logits, expert.discrete + offsets).sum(1).mean()
     return loss
 
 
@@ -102,6 +101,7 @@ class BehavioralCloning:
         )
         self._optimizer = ListedAdam(policy, context.reduce)
         self._order = torch.Generator().manual_seed(context.seed)
+        self._offsets = branch_offsets(policy.spec.action.discrete_branches, context.device)
         self._sum = torch.zeros((), dtype=torch.float64, device=context.device)
         self._reported = 0
 
@@ -117,7 +117,7 @@ class BehavioralCloning:
         for _ in range(self._epochs):
             for batch in self._epoch():
                 output = self._policy.unroll(batch.expert.observations, batch.action_masks, batch.sequences)
-                loss = cloning_loss(output, batch.expert, self._policy.spec.action)
+                loss = cloning_loss(output, batch.expert, self._offsets)
                 self._optimizer.step(loss, learning_rate)
                 self._sum += loss.detach()
 
@@ -157,7 +157,7 @@ class BehavioralCloning:
         if self._sequence_length:
             yield from self._sequences()
             return
-        order = torch.randperm(len(self._buffer), generator=self._order).to(self._device)
+        order = to_device(torch.randperm(len(self._buffer), generator=self._order).numpy(), self._device)
         for steps in torch.split(order, self._batch_size)[: self._batches(len(order), self._batch_size)]:
             yield self._batch(steps)
 
@@ -169,7 +169,7 @@ class BehavioralCloning:
         for batch in range(self._batches(len(order), size)):
             packed = pack(cut, order[batch * size : (batch + 1) * size])
             memory = torch.zeros(len(packed.order), self._policy.memory_size, device=self._device)
-            steps = torch.from_numpy(np.ascontiguousarray(packed.steps)).to(self._device)
+            steps = to_device(np.ascontiguousarray(packed.steps), self._device)
             yield self._batch(steps, Unrolled(torch.from_numpy(np.ascontiguousarray(packed.batch_sizes)), memory))
 
     def _batch(self, steps: Tensor, sequences: Unrolled | None = None) -> CloningBatch:

@@ -170,7 +170,7 @@ class BatchMaker:
         self._squash = squash
         self._gamma = signals.gamma.float()
         self._ends = torch.where(signals.ignores_ends, 0.0, self._gamma)  # what the end of an episode takes of it
-        self._reader = TransitionReader(spec, needs_observations=True)
+        self._reader = TransitionReader(spec, signals.gamma.device, needs_observations=True)
         self._observations = tuple(observation_column(observation.name) for observation in spec.observations)
         self._branches = tuple(spec.action.discrete_branches)
         self._offsets = branch_offsets(self._branches, signals.gamma.device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
 from rollcast.specs import BehaviorSpec
 from torch import Tensor
 
@@ -20,13 +21,15 @@ class TransitionReader:
 
     Args:
         spec: what the behavior sees and does.
+        device: where the ring is.
         needs_observations: False leaves everything out but rewards and ends.
     """
 
-    def __init__(self, spec: BehaviorSpec, *, needs_observations: bool) -> None:
+    def __init__(self, spec: BehaviorSpec, device: torch.device, *, needs_observations: bool) -> None:
         self.needs_observations = needs_observations
         self._observations = tuple(observation_column(observation.name) for observation in spec.observations)
-        self._branches = spec.action.discrete_branches
+        self._has_branches = len(spec.action.discrete_branches) > 0
+        self._offsets = branch_offsets(spec.action.discrete_branches, device)
         self._has_axes = spec.action.continuous_size > 0
 
     def at(self, storage: Mapping[str, Tensor], rows: Tensor, next_rows: Tensor, terminated: Tensor) -> Transitions:
@@ -47,7 +50,7 @@ class TransitionReader:
             [storage[name].index_select(0, rows) for name in self._observations],
             [storage[name].index_select(0, next_rows) for name in self._observations],
             storage[CONTINUOUS_ACTION].index_select(0, rows) if self._has_axes else None,
-            storage[DISCRETE_ACTION].index_select(0, rows).long() if self._branches else None,
+            storage[DISCRETE_ACTION].index_select(0, rows).long() if self._has_branches else None,
         )
 
     def sources(
@@ -61,7 +64,7 @@ class TransitionReader:
         """Reads the transitions of a minibatch, whose discrete actions count from their branches' offsets."""
         discrete = columns.get(DISCRETE_ACTION)
         if discrete is not None:
-            discrete = discrete - branch_offsets(self._branches, discrete.device)
+            discrete = discrete - self._offsets
         return Transitions(
             columns[REWARD],
             columns[TERMINATED],

@@ -56,7 +56,8 @@ def compare(
     errors = (own - columns[LOG_PROB]).abs().amax(1)
     is_fresh = (recorded.lag.index_select(0, chosen.steps) == 0) & (recorded.lag.index_select(0, chosen.firsts) == 0)
     error, place = torch.where(is_fresh, errors, torch.zeros_like(errors)).max(0)
-    return Agreement(error, chosen.steps[place])
+    # Not `chosen.steps[place]`: that reads the place from the device.
+    return Agreement(error, chosen.steps.index_select(0, place.reshape(1)).squeeze(0))
 
 
 @torch.no_grad()

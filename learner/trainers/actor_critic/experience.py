@@ -112,7 +112,7 @@ class ExperienceMaker:
         self._ratio = ratio
         self._reduce = reduce
         self._normalizes = normalizes
-        self.transitions = TransitionReader(spec, needs_observations=signals.needs_observations)
+        self.transitions = TransitionReader(spec, device, needs_observations=signals.needs_observations)
         self._offsets = branch_offsets(spec.action.discrete_branches, device)
         self.recurrence = (
             Recurrence(network, memory_stride, self.observations, self._rows_at_once) if network.memory_size else None

@@ -19,6 +19,7 @@ from torch import Tensor
 from learner.buffers.buffer import Plan, Segment
 from learner.buffers.columns import MEMORY
 from learner.buffers.sequences import Cut, SequenceTable, cut_segments, pack, split_by_steps
+from learner.buffers.transfer import to_device
 from learner.networks.heads import ValueHead
 from learner.networks.lstm import Memory, Unrolled
 from learner.networks.value import ActorCritic
@@ -85,7 +86,7 @@ class Recurrence:
     def table(self, plan: Plan, storage: Mapping[str, Tensor]) -> SequenceTable:
         """Cuts the taken segments, and reads what the policy remembered before each sequence."""
         cut = cut_segments(np.array([segment.steps for segment in plan.segments], np.int64), self._stride)
-        starts = torch.from_numpy(cut.starts).to(plan.step_rows.device)
+        starts = to_device(cut.starts, plan.step_rows.device)
         return SequenceTable(cut, storage[MEMORY].index_select(0, plan.step_rows.index_select(0, starts)), None)
 
     @torch.no_grad()
@@ -190,4 +191,4 @@ class Recurrence:
 
 
 def _on(tensor: Tensor, index: Index) -> Tensor:
-    return torch.from_numpy(index).to(tensor.device)
+    return to_device(index, tensor.device)

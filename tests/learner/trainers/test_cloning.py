@@ -15,6 +15,7 @@ from rollcast.enums import Squash
 from rollcast.specs import ActionSpec, BehaviorSpec
 
 from learner.common.exits import UserError
+from learner.networks.distributions import branch_offsets
 from learner.networks.policy import PolicyNetwork, PolicyOutput
 from learner.networks.squashed import SquashedPolicyNetwork
 from learner.rewards.transitions import Transitions
@@ -83,7 +84,7 @@ def test_the_loss_is_the_likelihood_of_what_was_done() -> None:
     expected = torch.distributions.Normal(mean, spread).log_prob(draws).sum(1)
     for part, column in zip(torch.split(scores, [3, 2], 1), choices.T, strict=True):
         expected = expected + torch.distributions.Categorical(logits=part).log_prob(column)
-    loss = cloning_loss(PolicyOutput(mean, log_std, logits, None), expert, action)
+    loss = cloning_loss(PolicyOutput(mean, log_std, logits, None), expert, branch_offsets(action.discrete_branches))
     assert torch.allclose(loss, -expected.mean())
 
 

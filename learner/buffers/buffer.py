@@ -287,6 +287,11 @@ class UpdateBuffer:
         self.settle()
         return steps
 
+    def release(self) -> None:
+        """Gives the memory of an empty buffer back; nothing can be added after that."""
+        self.ring.release()
+        self._staging = staging_for(self.ring, 0, self._device)
+
     def _compacted(self, kept: list[Segment]) -> list[Segment]:
         lengths = np.array([segment.steps + 1 for segment in kept], np.int64)
         row = self.ring.compact(spans(np.array([segment.first_row for segment in kept], np.int64), lengths))

@@ -133,6 +133,11 @@ class ReplayMemory:
         return self._next - self._first
 
     @property
+    def capacity_steps(self) -> int:
+        """The most steps it can hold; none once it was released."""
+        return min(self.size.capacity_steps, self._ring.capacity_rows)
+
+    @property
     def storage(self) -> Mapping[str, Tensor]:
         """Its columns, by name: ``[capacity_rows, *shape]``."""
         return self._ring.storage
@@ -251,6 +256,13 @@ class ReplayMemory:
         """Forgets every step; what is counted goes on."""
         self._first = self._next
         self._free_before(None)
+
+    def release(self) -> None:
+        """Forgets every step and gives the memory back; nothing can be added after that."""
+        self.clear()
+        self._ring.release()
+        self._staging = staging_for(self._ring, 0, self._device)
+        self._places, self._drawn = self._places[:0].clone(), self._drawn[:0].clone()
 
     def live(self) -> tuple[NDArray[np.int64], int, int]:
         """Returns the absolute rows of the steps ``[N]``, oldest first, and first and last + 1 of all rows in use."""

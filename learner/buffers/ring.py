@@ -87,6 +87,11 @@ class DeviceRing:
         """Begins anew with absolute row 0 in place 0; the first ``used_rows`` count as used."""
         self._tail, self._head = 0, used_rows
 
+    def release(self) -> None:
+        """Gives the storage back to the device; nothing can be reserved after that."""
+        self.storage = {name: values.new_zeros((0, *values.shape[1:])) for name, values in self.storage.items()}
+        self._tail = self._head = self.capacity_rows = 0
+
     def place(self, row: int) -> int:
         """Returns where an absolute row lies."""
         return row % self.capacity_rows

@@ -171,10 +171,11 @@ class OnPolicyTrainer(RLTrainer):
     def finish(self) -> None:
         """Ends training for good: what was collected and not trained leaves the books as dropped.
 
-        What counted as a step still counts, as in ML-Agents.
+        What counted as a step still counts, as in ML-Agents. The ring's memory is for the behaviors that train on.
         """
         self._steps_untrained += self.update_buffer.taken_steps
         self.intake.clear(NOT_TRAINING)
+        self.update_buffer.release()
         self._set_pace()
 
     def _set_pace(self) -> None:

@@ -149,7 +149,7 @@ class ReplayTrainer(RLTrainer):
     @property
     def ring(self) -> RingNumbers:
         """Where its experience is."""
-        return RingNumbers(self.intake.waiting_steps, self.memory.steps, self.memory.size.capacity_steps)
+        return RingNumbers(self.intake.waiting_steps, self.memory.steps, self.memory.capacity_steps)
 
     @property
     def untrained_steps(self) -> int:
@@ -293,8 +293,13 @@ class ReplayTrainer(RLTrainer):
             self._unpublished, self._published_at = 0, now
 
     def finish(self) -> None:
-        """Ends training for good: what waits leaves the books as dropped, and the last version is broadcast."""
+        """Ends training for good: what waits leaves the books as dropped, and the last version is broadcast.
+
+        The replay memory is for the behaviors that train on, unless it is to be saved with the last checkpoint.
+        """
         self.intake.clear(NOT_TRAINING)
+        if not self.hyperparameters.save_replay_buffer:
+            self.memory.release()
         self._set_pace()
         self.publish_present()
 

@@ -349,16 +349,19 @@ def test_group_rewards_are_part_of_the_reward_with_one_warning() -> None:
     assert (batch.rewards == 1.5).all()
 
 
-def test_the_end_of_training_drops_what_waits() -> None:
-    """What waits is dropped; what was seen stays in the memory."""
-    bench, trainer = make(hyper={"max_update_debt": 0})
+@pytest.mark.parametrize("saves", [False, True])
+def test_the_end_of_training_drops_what_waits(*, saves: bool) -> None:
+    """What waits is dropped; what was seen stays in the memory if it is to be saved, and else makes room."""
+    bench, trainer = make(hyper={"max_update_debt": 0, "save_replay_buffer": saves})
     actor = SyntheticActor(bench)
     for _ in range(4):
         bench.put(actor.chunk([10, 7, 3]))
     trainer.collect()
     held = trainer.ring.steps
     trainer.finish()
-    assert trainer.ring.steps == held
+    assert trainer.ring.steps == (held if saves else 0)
+    assert (trainer.ring.capacity_steps > 0) == saves
+    trainer.finish()
     assert bench.ledger.books("Continuous").dropped == {"not_training": 80 - held}
 
 

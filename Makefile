@@ -8,6 +8,7 @@
 #   PYTEST       arguments for pytest, as in: make test PYTEST='-q -k ledger'
 #   WORKERS      how many processes run tests side by side: auto, as many as there are cores; 0 runs them in one
 #   BENCH        arguments for the bench, as in: make bench BENCH='--rounds 1 --skip sf', or with a Unity player: BENCH=unity
+#   GPU          arguments for the GPU suite, as in: make gpu GPU='updates waits'; GPU=--list names its checks
 #   GATES        arguments for the gates, as in: make gates GATES='cartpole-ppo --seeds 1'; GATES=--list names them
 
 PYTHON ?= python3
@@ -19,6 +20,7 @@ PYTEST ?=
 WORKERS ?= auto
 BENCH ?=
 GATES ?=
+GPU ?=
 
 PY := $(VENV)/bin/python
 RUN_TESTS := $(PY) -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal
@@ -26,7 +28,7 @@ PIP_INSTALL := $(PY) -m pip install --quiet -c constraints.txt $(if $(WHEELS),--
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lint types imports test test-all bench gates demo generate format clean distclean
+.PHONY: help venv lint types imports test test-all bench gates gpu demo generate format clean distclean
 
 help: ## print this
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +67,9 @@ bench: venv ## compare with other trainers and with this machine's limits
 
 gates: venv ## train everything that must be learned, and say what it came to (under two hours)
 	@$(PY) -m tests.gates $(GATES)
+
+gpu: venv ## look whether a GPU trains as a CPU does, and how fast; exit status 77 without one
+	@$(PY) -m tests.gpu $(GPU)
 
 demo: venv ## train CartPole here: a learner and two actors (SEED=1)
 	@$(PY) deploy/demo.py --seed $(SEED)

@@ -34,6 +34,7 @@ class Arm:
         budget_steps: environment steps of all actors, dropped ones included; the run's ``max_steps``.
         target: of the mean return of the last 100 training episodes, which ends the run; None goes on to the budget.
         settings: values set on the learner's command line, below ``behaviors.<the only one>``.
+        options: more of that command line.
         env_kwargs: of the environment.
         actors: processes.
         envs: environments in each.
@@ -50,6 +51,7 @@ class Arm:
     budget_steps: int
     target: float | None = None
     settings: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
     actors: int = 2
     envs: int = 8

@@ -49,7 +49,7 @@ def learner_command(arm: Arm, seed: int, folder: Path, demonstrations: Path | No
     for setting in settings:
         key, _, value = setting.partition("=")
         options += ["--set", f"behaviors.{behavior}.{key}={value.replace('{demo}', str(demonstrations))}"]
-    return [sys.executable, "-m", "learner", "serve", str(arm.run_file), *options]
+    return [sys.executable, "-m", "learner", "serve", str(arm.run_file), *options, *arm.options]
 
 
 def train(arm: Arm, seed: int, folder: Path, demonstrations: Path | None = None) -> Trained:

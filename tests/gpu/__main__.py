@@ -1,0 +1,7 @@
+"""`python -m tests.gpu`."""
+
+import sys
+
+from tests.gpu.cli import main
+
+sys.exit(main())

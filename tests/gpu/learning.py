@@ -1,0 +1,36 @@
+"""Gates on the device: real commands train CartPole and Catch to their targets there."""
+
+from dataclasses import replace
+
+from tests.gates.catalog import GATES
+from tests.gates.gate import Gate
+from tests.gates.rules import best_train, reports
+from tests.gates.training import train
+from tests.gpu.check import Outcome, Setup
+
+_SHORT_STEPS = 2_000
+_SEED = 1
+
+
+def check(setup: Setup, name: str) -> Outcome:
+    """Trains the arms of a gate with one seed, the learner on the device.
+
+    Args:
+        setup: where.
+        name: of the gate.
+    """
+    (gate,) = (each for each in GATES if each.name == name)
+    if setup.shrinks:
+        gate = _shortened(gate)
+    arms = [replace(arm, options=("--torch-device", str(setup.device))) for arm in gate.arms]
+    results = {arm.name: [train(arm, _SEED, setup.folder / f"{name}-{arm.name}")] for arm in arms}
+    verdict = gate.rule(results)
+    runs = [run for found in results.values() for run in found]
+    figures = {"steps": float(runs[0].steps), "seconds": runs[0].seconds}
+    return Outcome(verdict.passed, f"{verdict.text}; {runs[0].seconds:.0f} s", figures)
+
+
+def _shortened(gate: Gate) -> Gate:
+    """Returns a gate that takes seconds and asks only for episodes."""
+    arms = tuple(replace(arm, budget_steps=_SHORT_STEPS, target=None) for arm in gate.arms)
+    return replace(gate, arms=arms, rule=reports(*(arm.name for arm in arms), figure=best_train, at_least=-1e9))

@@ -1,0 +1,40 @@
+"""Memory of the device: a trainer that is gone leaves none behind, and one that is done keeps no experience."""
+
+from rollcast.trajectories import Chunk
+
+from tests.gpu.cases import Case, cases, record, train
+from tests.gpu.check import Outcome, Setup
+from tests.gpu.devices import allocated_bytes
+
+
+def check(setup: Setup) -> Outcome:
+    """Trains everything twice; the second time nothing may stay that was not there after the first."""
+    most, faults = 0, []
+    chosen = cases(setup)
+    for case in chosen:
+        chunks = record(case, setup.folder, 2).chunks
+        _life(case, setup, chunks)  # workspaces of cuBLAS and cuDNN stay for good
+        before = allocated_bytes(setup.device)
+        used, kept = _life(case, setup, chunks)
+        after = allocated_bytes(setup.device)
+        most = max(most, used)
+        if after > before:
+            faults.append(f"{case.name} leaves {after - before:,} bytes of {used:,}")
+        if kept:
+            faults.append(f"{case.name} keeps {kept:,} bytes of experience when it is done")
+    text = f"nothing is left of {len(chosen)} trainers, the largest of {most:,} bytes"
+    return Outcome(not faults, "; ".join(faults) or text, {"largest_bytes": float(most)})
+
+
+def _life(case: Case, setup: Setup, chunks: list[Chunk]) -> tuple[int, int]:
+    """Trains, and ends training as a learner does at ``max_steps``.
+
+    Returns:
+        Bytes that the trainer took, and bytes of ring or replay memory that are left when it is done.
+    """
+    before = allocated_bytes(setup.device)
+    started = train(case, setup.device, setup.folder, chunks)
+    used = allocated_bytes(setup.device) - before
+    started.trainer.finish()
+    kept = started.trainer.ring.capacity_steps
+    return used, kept

@@ -1,0 +1,65 @@
+"""Lock-step: two processes of one seed learn the same, bit by bit.
+
+`python -m tests.gpu.repeating DEVICE FOLDER CASE...` trains on recorded chunks with the algorithms that lock-step
+takes, and prints one line of JSON: a digest of each state.
+"""
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+from learner.run.setup import make_deterministic
+from tests.bench.processes import Child
+from tests.gpu.agreement import numbers
+from tests.gpu.cases import Case, cases, record, start
+from tests.gpu.check import Outcome, Setup
+from tests.gpu.devices import quiet
+
+_SECONDS = 600.0
+
+
+def check(setup: Setup) -> Outcome:
+    """Lets two processes train everything, and compares what came of it."""
+    first, second = (_digests(setup, number) for number in (1, 2))
+    differ = [name for name, digest in first.items() if second.get(name) != digest]
+    text = f"{len(first)} trainers and networks end bit-equal in two processes of one seed"
+    return Outcome(not differ, f"not repeatable: {', '.join(differ)}" if differ else text, {"cases": float(len(first))})
+
+
+def _digests(setup: Setup, number: int) -> dict[str, str]:
+    folder = setup.folder / f"process-{number}"
+    names = [case.name for case in cases(setup)]
+    command = [sys.executable, "-m", "tests.gpu.repeating", str(setup.device), str(folder), *names]
+    with Child(f"process {number}", command, setup.folder / f"process-{number}.log") as child:
+        child.wait_for_success(_SECONDS)
+        found: dict[str, str] = json.loads(child.log().strip().splitlines()[-1])
+    return found
+
+
+def _digest(case: Case, device: torch.device, folder: Path) -> str:
+    """Trains a case from its seed, with the device's own random numbers."""
+    chunks = record(case, folder, 3).chunks
+    started = start(case, device, folder)
+    for chunk in chunks:
+        started.feed(chunk)
+    digest = hashlib.sha256()
+    for name, values in numbers(started.trainer.state_dict()["model"]):
+        digest.update(name.encode() + values.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def main(device: torch.device, folder: Path, names: list[str]) -> None:
+    """Prints the digests."""
+    quiet()
+    folder.mkdir()
+    make_deterministic(device)
+    torch.set_num_threads(1)
+    chosen = [Case(*name.split("-")) for name in names]
+    sys.stdout.write(json.dumps({case.name: _digest(case, device, folder) for case in chosen}) + "\n")
+
+
+if __name__ == "__main__":
+    main(torch.device(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])

@@ -95,7 +95,10 @@ def gpu_memory(device: torch.device) -> Callable[[], GpuMemory] | None:
 
 
 def choose_device(options: RunOptions) -> torch.device:
-    """Chooses the device and the number of threads.
+    """Chooses the device and the number of threads, and lets a GPU compute in float32.
+
+    Actors do, and the log-probabilities of both are compared. With TF32, which torch takes for convolutions and LSTMs
+    where nothing else is said, they would differ by more than what means that an actor has another policy.
 
     Raises:
         UserError: there is no such device, or it cannot be used in lock-step.
@@ -109,6 +112,7 @@ def choose_device(options: RunOptions) -> torch.device:
         raise UserError(
             ExitCode.RUN_FILE, f"torch_settings.device is {name!r}, which cannot be used here: {reason}"
         ) from None
+    torch.backends.cudnn.allow_tf32 = False
     service = options.rollcast
     if service.lockstep is not None:
         make_deterministic(device)

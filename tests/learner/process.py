@@ -1,4 +1,4 @@
-"""What a learner sets for its whole process: its logs and its threads."""
+"""What a learner sets for its whole process: its logs, and how torch computes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 @contextmanager
 def process_as_before() -> Iterator[None]:
     """Puts it back when the block ends, for the tests that come after."""
-    root, threads = logging.getLogger(), torch.get_num_threads()
+    root, threads, tf32 = logging.getLogger(), torch.get_num_threads(), torch.backends.cudnn.allow_tf32
     handlers, level = root.handlers[:], root.level
     try:
         yield
@@ -22,4 +22,5 @@ def process_as_before() -> Iterator[None]:
         logging.captureWarnings(capture=False)
         root.handlers[:], root.level = handlers, level
         torch.set_num_threads(threads)
+        torch.backends.cudnn.allow_tf32 = tf32
         torch.use_deterministic_algorithms(mode=False)

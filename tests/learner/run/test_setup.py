@@ -47,6 +47,14 @@ def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+def test_a_gpu_computes_in_float32() -> None:
+    """As actors do; torch would take TF32 for convolutions and LSTMs."""
+    torch.backends.cudnn.allow_tf32 = True
+    choose_device(RunOptions.model_validate({"torch_settings": {"device": "cpu"}}))
+    assert not torch.backends.cudnn.allow_tf32
+    assert not torch.backends.cuda.matmul.allow_tf32
+
+
 def test_torch_takes_algorithms_that_repeat_their_results() -> None:
     """In lock-step it does, with one thread unless the run file says otherwise; else it may choose."""
     options = {"torch_settings": {"device": "cpu"}}

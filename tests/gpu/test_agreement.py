@@ -1,0 +1,107 @@
+"""How two trainers are compared that learned on two devices, and what keeps their random numbers alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.gpu.agreement import deviations
+from tests.gpu.cases import KINDS, TRAINERS, Case, record, start, train
+from tests.gpu.check import Setup
+from tests.gpu.devices import CPU, allocated_bytes
+from tests.gpu.host_random import HostRandom
+from tests.gpu.occupancy import mean_share
+from tests.gpu.updates import TOLERANCES, deviation
+
+
+def test_states_are_compared_by_part() -> None:
+    """The length of the difference by that of the change; states of generators have no part in it."""
+    begun = {
+        "network": {"a": torch.zeros(2), "b": torch.ones(1)},
+        "draws": {"state": torch.zeros(3, dtype=torch.uint8)},
+    }
+    reference = {
+        "network": {"a": torch.tensor([3.0, 4.0]), "b": torch.ones(1)},
+        "optimizer": {"first": {"a": torch.ones(1)}},
+    }
+    found = {
+        "network": {"a": torch.tensor([3.0, 4.5]), "b": torch.ones(1)},
+        "optimizer": {"first": {"a": torch.ones(1)}},
+    }
+    assert deviations(reference, found, begun) == {"network": 0.1, "optimizer/first": 0.0}
+    with pytest.raises(ValueError, match="the states differ in optimizer/first/a"):
+        deviations(reference, {"network": reference["network"]}, begun)
+
+
+def test_twins_draw_what_a_generator_of_their_seed_draws() -> None:
+    """In the same order whatever is asked for, and each generator has its own."""
+    ours, other = torch.Generator().manual_seed(5), torch.Generator().manual_seed(6)
+    with HostRandom():
+        found = torch.randperm(9, generator=ours), torch.randn(2, 3, generator=ours, device=CPU)
+        torch.randint(4, (3,), generator=other)
+    again = torch.Generator().manual_seed(5)
+    assert torch.equal(found[0], torch.randperm(9, generator=again))
+    assert torch.equal(found[1], torch.randn(2, 3, generator=again))
+    assert torch.equal(ours.get_state(), torch.Generator().manual_seed(5).get_state())
+
+
+def test_a_trainer_learns_what_it_learns_without_twins(tmp_path: Path) -> None:
+    """So what is compared between devices is what a learner does."""
+    case = Case("ppo", "vector")
+    recorded = record(case, tmp_path, 3)
+    started = start(case, CPU, tmp_path)
+    for chunk in recorded.chunks:
+        started.feed(chunk)
+    states = (each.state_dict()["model"] for each in (recorded.trainer, started.trainer))
+    assert set(deviations(*states, recorded.begun).values()) == {0.0}
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_a_difference_in_what_is_learned_is_far_beyond_the_tolerance(trainer: str, tmp_path: Path) -> None:
+    """Other minibatches, as those of another generator are, leave nothing of the agreement."""
+    case = Case(trainer, "vector")
+    assert set(deviation(Setup(CPU, tmp_path), case).values()) == {0.0}
+    recorded = record(case, tmp_path, 3)
+    started = start(case, CPU, tmp_path)
+    generators = [each for each in vars(started.trainer).values() if isinstance(each, torch.Generator)]
+    for generator in generators:
+        generator.manual_seed(99)
+    with HostRandom():
+        for chunk in recorded.chunks:
+            started.feed(chunk)
+    apart = deviations(recorded.trainer.state_dict()["model"], started.trainer.state_dict()["model"], recorded.begun)
+    assert max(apart.values()) > 100 * TOLERANCES["vector"]
+
+
+def test_every_kind_has_a_tolerance() -> None:
+    """None is compared with another one's."""
+    assert TOLERANCES.keys() == KINDS.keys()
+
+
+def test_a_tensor_counts_while_somebody_holds_it() -> None:
+    """Once, however many views there are of it."""
+    before = allocated_bytes(CPU)
+    held = torch.ones(1000)
+    views = [held[:10], held.view(10, 100)]
+    assert allocated_bytes(CPU) - before == 4000
+    del held, views
+    assert allocated_bytes(CPU) == before
+
+
+def test_the_share_of_a_busy_device_is_the_mean_of_what_nvidia_smi_said() -> None:
+    """A torn last line, or a device that does not tell, counts for nothing."""
+    assert mean_share("50\n100\n\n") == 0.75
+    assert mean_share("[N/A]\n") is None
+    assert mean_share("") is None
+
+
+def test_training_on_recorded_chunks_does_not_change_them(tmp_path: Path) -> None:
+    """The second device is given what the first one was."""
+    case = Case("sac", "vector")
+    recorded = record(case, tmp_path, 3)
+    copies = [{name: values.copy() for name, values in chunk.columns.items()} for chunk in recorded.chunks]
+    train(case, CPU, tmp_path, recorded.chunks)
+    for chunk, copy in zip(recorded.chunks, copies, strict=True):
+        assert all((chunk.columns[name] == values).all() for name, values in copy.items())

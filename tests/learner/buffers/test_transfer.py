@@ -1,0 +1,18 @@
+"""From the host to the training device."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from learner.buffers.transfer import to_device
+
+
+def test_on_a_cpu_nothing_is_copied() -> None:
+    """The tensor has the array's memory, type and shape; an empty array may be taken, too."""
+    array = np.arange(6).reshape(2, 3)
+    tensor = to_device(array, torch.device("cpu"))
+    array[0, 0] = 7
+    assert tensor.tolist() == [[7, 1, 2], [3, 4, 5]]
+    assert tensor.dtype == torch.int64
+    assert to_device(np.zeros(0, np.float64), torch.device("cpu")).shape == (0,)

@@ -7,6 +7,7 @@ takes, and prints one line of JSON: a digest of each state.
 import hashlib
 import json
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import torch
@@ -22,20 +23,25 @@ _SECONDS = 600.0
 
 
 def check(setup: Setup) -> Outcome:
-    """Lets two processes train everything, and compares what came of it."""
-    first, second = (_digests(setup, number) for number in (1, 2))
-    differ = [name for name, digest in first.items() if second.get(name) != digest]
-    text = f"{len(first)} trainers and networks end bit-equal in two processes of one seed"
-    return Outcome(not differ, f"not repeatable: {', '.join(differ)}" if differ else text, {"cases": float(len(first))})
-
-
-def _digests(setup: Setup, number: int) -> dict[str, str]:
-    folder = setup.folder / f"process-{number}"
+    """Lets two processes train everything, side by side, and compares what came of it."""
     names = [case.name for case in cases(setup)]
+    with ExitStack() as processes:
+        children = [processes.enter_context(_process(setup, number, names)) for number in (1, 2)]
+        first, second = (_digests(child) for child in children)
+    differ = [name for name in names if first[name] != second[name]]
+    text = f"{len(names)} trainers and networks end bit-equal in two processes of one seed"
+    return Outcome(not differ, f"not repeatable: {', '.join(differ)}" if differ else text, {"cases": float(len(names))})
+
+
+def _process(setup: Setup, number: int, names: list[str]) -> Child:
+    folder = setup.folder / f"process-{number}"
     command = [sys.executable, "-m", "tests.gpu.repeating", str(setup.device), str(folder), *names]
-    with Child(f"process {number}", command, setup.folder / f"process-{number}.log") as child:
-        child.wait_for_success(_SECONDS)
-        found: dict[str, str] = json.loads(child.log().strip().splitlines()[-1])
+    return Child(f"process {number}", command, setup.folder / f"process-{number}.log")
+
+
+def _digests(child: Child) -> dict[str, str]:
+    child.wait_for_success(_SECONDS)
+    found: dict[str, str] = json.loads(child.log().strip().splitlines()[-1])
     return found
 
 

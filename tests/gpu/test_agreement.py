@@ -54,8 +54,8 @@ def test_a_trainer_learns_what_it_learns_without_twins(tmp_path: Path) -> None:
     started = start(case, CPU, tmp_path)
     for chunk in recorded.chunks:
         started.feed(chunk)
-    states = (each.state_dict()["model"] for each in (recorded.trainer, started.trainer))
-    assert set(deviations(*states, recorded.begun).values()) == {0.0}
+    reference, found = (each.state_dict()["model"] for each in (recorded.trainer, started.trainer))
+    assert set(deviations(reference, found, recorded.begun).values()) == {0.0}
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from learner.buffers import sequences
+from learner.networks.distributions import branch_offsets
 from learner.trainers.actor_critic import experience
 from tests.gpu import waits
 from tests.gpu.cases import Case, record
@@ -109,7 +110,7 @@ def test_a_wait_in_a_loop_over_minibatches_is_found(tmp_path: Path, monkeypatch:
 
 def test_a_tensor_that_was_left_on_the_host_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as offsets that were made without a device."""
-    case, branch_offsets = Case("ppo", "vector"), experience.branch_offsets
+    case = Case("ppo", "vector")
     chunks = record(case, tmp_path, 2).chunks
     monkeypatch.setattr(experience, "branch_offsets", lambda branches, _: branch_offsets(branches))
     with PretendedDevice() as device, pytest.raises(MixedDevicesError, match="add was given tensors of both sides"):

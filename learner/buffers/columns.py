@@ -7,13 +7,14 @@ row holds zeros.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 import torch
 from rollcast.specs import BehaviorSpec
-
-from learner.sizing.ring_size import stored_type
 
 ACTION_MASK = "action_mask"
 CONTINUOUS_ACTION = "continuous_action"
@@ -23,6 +24,11 @@ LOG_PROB = "log_prob"
 MEMORY = "memory"
 REWARD = "reward"
 VERSION = "version"
+
+_STORED_AS: Final[Mapping[str, str]] = MappingProxyType(
+    {"bool": "uint8", "uint16": "int32", "uint32": "int64", "float64": "float32", "float16": "float32"}
+)
+"""torch cannot index, or not store, some types of the wire; the network casts to float32 anyway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +108,7 @@ def on_policy_columns(spec: BehaviorSpec, *, memory_size: int = 0, memory_stride
 
 def stored_dtype(dtype: np.dtype[np.generic]) -> torch.dtype:
     """Returns the type in which values of a wire type are kept in the ring."""
-    found = getattr(torch, stored_type(dtype))
+    found = getattr(torch, _STORED_AS.get(dtype.name, dtype.name))
     if not isinstance(found, torch.dtype):
         raise TypeError(f"torch has no type for {dtype.name}")
     return found

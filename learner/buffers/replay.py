@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import torch
@@ -22,13 +22,32 @@ from torch import Tensor
 from learner.buffers.columns import ACTION_MASK, MEMORY, REWARD, TERMINATED, RingColumn, step_columns
 from learner.buffers.layout import ChunkSegments, fill, spans, split
 from learner.buffers.replay_sequences import DrawnSequences, ReplaySequences, on_device
-from learner.buffers.ring import DeviceRing
+from learner.buffers.ring import BLOCK_BYTES, MAX_BLOCK_ROWS, DeviceRing
 from learner.buffers.sequences import pack_with_next
 from learner.buffers.staging import Block, staging_for
 from learner.buffers.transfer import to_device
-from learner.sizing.replay_size import ReplaySize
 
 _FINAL_MASK = "final_action_mask"
+_SHORT_SEGMENT_STEPS: Final = 4
+"""Mean length of the segments for which there is room; with shorter ones a memory holds fewer steps."""
+
+_TABLE_BYTES: Final = 9
+"""Of each row: where its step is, and whether it was drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaySize:
+    """Sizes of a replay memory.
+
+    Attributes:
+        capacity_steps: the most steps.
+        capacity_rows: rows, those for what was seen after segments included.
+        block_rows: of the largest block that is staged at once.
+    """
+
+    capacity_steps: int
+    capacity_rows: int
+    block_rows: int
 
 
 def replay_columns(spec: BehaviorSpec, *, memory_size: int = 0, memory_stride: int = 0) -> tuple[RingColumn, ...]:
@@ -48,6 +67,31 @@ def replay_columns(spec: BehaviorSpec, *, memory_size: int = 0, memory_stride: i
     if memory_size:
         columns.append(RingColumn(MEMORY, torch.float32, (memory_size,), stride=memory_stride))
     return tuple(columns)
+
+
+def replay_row_bytes(spec: BehaviorSpec, memory_size: int = 0) -> int:
+    """Returns the bytes of one row, its tables included.
+
+    Args:
+        spec: what the behavior sees and does.
+        memory_size: numbers of memory an agent; 0 = none.
+    """
+    return sum(column.row_bytes for column in replay_columns(spec, memory_size=memory_size)) + _TABLE_BYTES
+
+
+def replay_size(row_bytes: int, *, buffer_size: int, time_horizon: int) -> ReplaySize:
+    """Chooses the size of a replay memory.
+
+    Args:
+        row_bytes: what a row takes.
+        buffer_size: the most steps.
+        time_horizon: the longest segment, in steps.
+    """
+    fitting = min(MAX_BLOCK_ROWS, BLOCK_BYTES // max(1, row_bytes), buffer_size)
+    block_rows = max(time_horizon + 1, fitting)
+    finals = -(-buffer_size // min(time_horizon, _SHORT_SEGMENT_STEPS))
+    # Blocks do not wrap: up to one block is skipped at the end, and one must fit behind what is held.
+    return ReplaySize(buffer_size, buffer_size + finals + 2 * block_rows, block_rows)
 
 
 class Places(NamedTuple):

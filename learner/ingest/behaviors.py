@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rollcast.errors import BadSpec, RingTooSmall, SpecMismatch, StepTooLarge, UnknownBehavior
+from rollcast.errors import BadSpec, RingTooSmall, SpecMismatch, StepTooLarge, UnknownBehavior, WireError
 from rollcast.limits import MAX_CHUNK_BYTES
 from rollcast.specs import BehaviorSpec, mismatches
 from rollcast.v1 import spec_pb2
 
 from learner.common.exits import UserError
+from learner.ingest.judgements import Judge, Judgements
 from learner.ingest.ledger import Ledger
 from learner.ingest.queue import TrajectoryQueue
 from learner.ingest.round_queue import RoundQueue
@@ -21,15 +22,6 @@ from learner.settings.names import name_problem
 from learner.settings.options import RunOptions
 from learner.settings.service import ServiceSettings
 from learner.settings.trainer import TrainerSettings
-from learner.sizing.footprint import (
-    available_bytes,
-    check_footprint,
-    check_observations,
-    check_pictures,
-    chunk_steps,
-    footprint,
-    signal_networks,
-)
 
 NOT_TRAINING: Final = "not_training"
 MAX_BEHAVIORS: Final = 256
@@ -84,13 +76,14 @@ class BehaviorTable:
     Args:
         options: the run file.
         ledger: its lock makes ending a training one moment with its books.
+        judge: says what training a behavior takes.
 
     Attributes:
         to_service: wakes the service: a pace changed, room appeared.
         to_trainer: wakes the trainer loop: a chunk came, a behavior was declared.
     """
 
-    def __init__(self, options: RunOptions, ledger: Ledger) -> None:
+    def __init__(self, options: RunOptions, ledger: Ledger, judge: Judge) -> None:
         self.to_service = Wakeup()
         self.to_trainer = threading.Event()
         self._options = options
@@ -100,7 +93,7 @@ class BehaviorTable:
         self._by_name: dict[str, Behavior] = {}
         self._untaken: list[Behavior] = []
         self._restored = 0
-        self._limit_bytes = self.service.max_training_bytes or available_bytes() // 2
+        self._judgements = Judgements(judge, self.service)
 
     @property
     def service(self) -> ServiceSettings:
@@ -114,6 +107,8 @@ class BehaviorTable:
 
     def declare(self, spec: BehaviorSpec, team: int, agents: int) -> Behavior:
         """Returns the behavior of a declaration; the first one of the run makes it.
+
+        A declaration that is the first of its behavior is judged, which takes seconds at most; no lock is held meanwhile.
 
         Args:
             spec: what the actor says it sees and does.
@@ -132,18 +127,16 @@ class BehaviorTable:
         if team < 0:
             raise BadSpec(f"team {team} of {spec.name!r} is negative; teams count from 0")
         settings = self._settings_for(spec.name)
-        with self._lock:
-            behavior = self._by_name.get(spec.name)
-            if behavior is not None:
-                _check_same(behavior.spec, spec)
-            self._check_step(spec, settings)  # a known one too: after a restart the run file may allow smaller chunks
-            self._check_ring(spec, settings, max(1, agents))
-            if behavior is not None:
-                return behavior
-            self._check_trainable(spec, settings)
-            if len(self._behaviors) >= MAX_BEHAVIORS:
-                raise UnknownBehavior(f"the run has {MAX_BEHAVIORS} behaviors already, the most there may be")
-            behavior = self._add(spec, settings)
+        known = self._known(spec)
+        self._check_step(spec, settings)  # a known one too: after a restart the run file may allow smaller chunks
+        self._check_ring(spec, settings, max(1, agents))
+        if known is not None:
+            return known
+        try:
+            behavior = self._judged(spec, settings)
+        except WireError:
+            self._judgements.forget(spec)
+            raise
         self.to_trainer.set()
         return behavior
 
@@ -214,6 +207,37 @@ class BehaviorTable:
             self._restored = len(self._behaviors)
         self.to_trainer.set()
 
+    def _known(self, spec: BehaviorSpec) -> Behavior | None:
+        """Returns the behavior of a spec; None before its first declaration.
+
+        Raises:
+            SpecMismatch: another actor declared it differently.
+        """
+        behavior = self._by_name.get(spec.name)
+        if behavior is not None:
+            _check_same(behavior.spec, spec)
+        return behavior
+
+    def _judged(self, spec: BehaviorSpec, settings: TrainerSettings) -> Behavior:
+        """Adds a behavior if it can be trained beside the others, or returns the one that another actor added meanwhile.
+
+        Raises:
+            Untrainable, UnknownBehavior, SpecMismatch: see `declare`.
+        """
+        found = self._judgements.footprint(spec, settings)
+        self._taken_bytes(self.all())  # judges restored ones, so that nothing waits under the lock
+        with self._lock:
+            known = self._known(spec)
+            if known is not None:
+                return known
+            self._judgements.check(spec, found, self._taken_bytes(self._behaviors))
+            if len(self._behaviors) >= MAX_BEHAVIORS:
+                raise UnknownBehavior(f"the run has {MAX_BEHAVIORS} behaviors already, the most there may be")
+            return self._add(spec, settings)
+
+    def _taken_bytes(self, behaviors: Iterable[Behavior]) -> int:
+        return sum(self._judgements.taken_bytes(behavior.spec, behavior.settings) for behavior in behaviors)
+
     def _add(self, spec: BehaviorSpec, settings: TrainerSettings) -> Behavior:
         behavior = Behavior(
             index=len(self._behaviors),
@@ -282,14 +306,6 @@ class BehaviorTable:
                 metadata={"behavior": spec.name, "ring_steps": str(ring_steps), "needed_steps": str(need)},
             )
 
-    def _check_trainable(self, spec: BehaviorSpec, settings: TrainerSettings) -> None:
-        for network in (settings.network_settings, *signal_networks(settings).values()):
-            check_observations(spec, network)
-            check_pictures(spec, network)
-        found = footprint(spec, settings, self.service)
-        taken_bytes = sum(footprint(b.spec, b.settings, self.service).total_bytes for b in self._behaviors)
-        check_footprint(spec, found, taken_bytes=taken_bytes, limit_bytes=self._limit_bytes)
-
 
 def max_policy_lag(settings: TrainerSettings, service: ServiceSettings) -> int:
     """Returns how many versions may lie between acting and learning; 0 sets no limit, as for replay: all its steps are old."""
@@ -298,6 +314,11 @@ def max_policy_lag(settings: TrainerSettings, service: ServiceSettings) -> int:
     if service.max_policy_lag is not None:
         return service.max_policy_lag
     return settings.traits.max_policy_lag
+
+
+def chunk_steps(spec: BehaviorSpec, service: ServiceSettings) -> int:
+    """Returns the steps of a full chunk."""
+    return service.max_chunk_steps or -(-service.target_chunk_bytes // spec.step_bytes)
 
 
 def _check_same(ours: BehaviorSpec, theirs: BehaviorSpec) -> None:

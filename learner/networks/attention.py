@@ -15,8 +15,10 @@ from torch import Tensor, nn
 
 from learner.networks.dense import Activation, activation
 from learner.networks.initializers import Initializer
-from learner.sizing.networks import EMBEDDING, HEADS
 
+EMBEDDING = 128
+"""Width of an embedded entity, and of the summary of all of them."""
+HEADS = 4
 PADDING_BELOW = 0.01
 """An entity whose squares sum to less is not there: simulators fill up their lists with zeros."""
 

@@ -14,7 +14,6 @@ from learner.networks.initializers import Initializer
 from learner.networks.lstm import Memory, Unrolled
 from learner.networks.tower import BoardEncoder
 from learner.settings.network import NetworkSettings
-from learner.sizing.networks import row_numbers
 
 Needed = TypeVar("Needed")
 
@@ -28,14 +27,13 @@ class Body(nn.Module):
         initializer: where initial weights come from.
 
     Raises:
-        UserError: a goal has no fixed length.
+        UserError: the observations cannot be read under the settings.
 
     Attributes:
         size: width of what comes out: ``hidden_units``, half of the memory's size, or the numbers of a tower's planes.
         memory: the recurrent part; None without.
         planes: the shape of what comes out of a residual tower; None of anything else.
         encoder_learns: whether the encoders have parameters that are trained.
-        row_numbers: roughly how many numbers one row takes beside the usual few, for callers that bound their memory.
     """
 
     def __init__(self, specs: tuple[ObservationSpec, ...], settings: NetworkSettings, initializer: Initializer) -> None:
@@ -56,7 +54,6 @@ class Body(nn.Module):
         self.memory = Memory(units, settings.memory.memory_size, initializer) if settings.memory is not None else None
         self.size = units if self.memory is None else self.memory.size
         self.encoder_learns = any(parameter.requires_grad for parameter in self.encoder.parameters())
-        self.row_numbers = row_numbers(specs, settings)
 
     @property
     def memory_size(self) -> int:

@@ -11,13 +11,12 @@ from rollcast.enums import ObservationRole
 from rollcast.specs import ObservationKind, ObservationSpec
 from torch import Tensor, nn
 
-from learner.common.exits import ExitCode, UserError
 from learner.networks.attention import EntityAttention
 from learner.networks.initializers import Initializer
 from learner.networks.normalizer import Normalizer, RunningMoments
+from learner.networks.observations import ObservationError, is_entities, is_picture
 from learner.networks.visual import AddedEncoder, ImageEncoder
 from learner.settings.network import VISUAL_ENCODERS, NetworkSettings
-from learner.sizing.networks import goal_fault, is_entities
 
 
 class VectorEncoder(nn.Module):
@@ -66,8 +65,9 @@ class CategoricalEncoder(nn.Module):
         super().__init__()
         self.size = sum(categories)
         # Column c of the output asks: is element columns[c] equal to codes[c]? One comparison, no loop over elements.
-        codes = torch.cat([torch.arange(count) for count in categories])
-        columns = torch.cat([torch.full((count,), element) for element, count in enumerate(categories)])
+        counts = torch.tensor(categories, dtype=torch.int64)
+        columns = torch.repeat_interleave(counts, output_size=self.size)
+        codes = torch.arange(self.size) - (counts.cumsum(0) - counts).index_select(0, columns)
         self.register_buffer("codes", codes, persistent=False)
         self.register_buffer("columns", columns, persistent=False)
 
@@ -84,11 +84,19 @@ def build_encoder(spec: ObservationSpec, settings: NetworkSettings, initializer:
     """Chooses the encoder of an observation.
 
     Raises:
-        UserError: an image is too small for the encoder that the run file names.
+        ObservationError: an image is too small for the encoder that the run file names, or a list of entities has
+            no entities, no numbers, or another number of axes.
+        UserError: the encoder of a package cannot be built.
     """
+    if spec.kind is ObservationKind.ENTITIES:  # a list that has its two axes is read by attention
+        raise ObservationError(
+            f"observation {spec.name!r} is a list of entities of shape {list(spec.shape)}; it must be [max, size], neither "
+            "of them 0",
+            spec.name,
+        )
     if spec.kind == ObservationKind.CATEGORICAL and len(spec.categories) == math.prod(spec.shape):
         return CategoricalEncoder(spec.categories)
-    if spec.kind == ObservationKind.IMAGE and len(spec.shape) == 3:
+    if is_picture(spec):
         kind = ImageEncoder if settings.vis_encode_type in VISUAL_ENCODERS else AddedEncoder
         return kind(spec, settings.vis_encode_type, settings.hidden_units, initializer)
     normalize = settings.normalize and spec.kind == ObservationKind.VECTOR and len(spec.shape) == 1
@@ -118,12 +126,16 @@ class ObservationEncoder(nn.Module):
         specs: the observations, in the order in which they arrive.
         settings: the network block of the run file.
         initializer: where initial weights come from.
+
+    Raises:
+        ObservationError: one of them has no encoder, or is a goal of variable length that must condition the body.
+        UserError: the encoder of a package cannot be built.
     """
 
     def __init__(self, specs: tuple[ObservationSpec, ...], settings: NetworkSettings, initializer: Initializer) -> None:
         super().__init__()
-        self._fixed = tuple(index for index, spec in enumerate(specs) if not is_entities(spec))
-        self._lists = tuple(index for index, spec in enumerate(specs) if is_entities(spec))
+        self._lists = tuple(index for index, spec in enumerate(specs) if is_entities(spec) and spec.size)
+        self._fixed = tuple(index for index in range(len(specs)) if index not in self._lists)
         encoders = [build_encoder(specs[index], settings, initializer) for index in self._fixed]
         self.encoders = nn.ModuleList(encoders)
         fixed = sum(encoder.size for encoder in encoders)
@@ -159,12 +171,16 @@ def _goals(specs: tuple[ObservationSpec, ...], fixed: tuple[int, ...]) -> tuple[
     """Returns the places of goals among the encoders.
 
     Raises:
-        UserError: one is a list of entities.
+        ObservationError: one is a list of entities.
     """
     for spec in specs:
-        fault = goal_fault(spec)
-        if fault is not None:
-            raise UserError(ExitCode.RUN_FILE, fault)
+        if spec.role is ObservationRole.GOAL and is_entities(spec):
+            raise ObservationError(
+                f"observation {spec.name!r} is a goal and a list of up to {spec.shape[0]} entities, and "
+                "goal_conditioning_type hyper (the default) takes goals of fixed length only: send the goal as a vector, or "
+                "set network_settings.goal_conditioning_type: none, and it is read like other lists of entities",
+                spec.name,
+            )
     return tuple(place for place, index in enumerate(fixed) if specs[index].role is ObservationRole.GOAL)
 
 

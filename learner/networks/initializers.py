@@ -44,6 +44,8 @@ _GAINS = {
 class Initializer:
     """Makes layers whose weights come from ``generator``, so that no global random state is read or changed.
 
+    Layers are on torch's default device. Under ``torch.device("meta")`` they have shapes and no numbers, and draw none.
+
     Args:
         kind: the family of initial weights.
         generator: where the random numbers come from; None is torch's own.
@@ -96,7 +98,11 @@ class Initializer:
         return nn.init.orthogonal_ if self.kind == "orthogonal" else nn.init.kaiming_normal_
 
     def _fill(self, layer: _Layer, fill: Callable[..., Tensor], gain: float) -> _Layer:
-        layer.to_empty(device="cpu")  # made on "meta", so that torch's own initialization draws no random numbers
+        # Made on "meta", so that torch's own initialization draws no random numbers.
+        device = torch.get_default_device()
+        if device.type == "meta":
+            return layer
+        layer.to_empty(device=device)
         fill(layer.weight, generator=self._generator)
         with torch.no_grad():
             layer.weight.mul_(gain)

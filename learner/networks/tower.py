@@ -9,17 +9,62 @@ Zhang et al. 2019, arXiv:1901.09321), so that what comes out begins as large as 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from rollcast.specs import ObservationSpec
 from torch import Tensor, nn
 
-from learner.common.exits import ExitCode, UserError
 from learner.networks.encoders import Encoded, VectorEncoder, build_encoder
 from learner.networks.heads import CategoricalHead, ValueHead
 from learner.networks.initializers import Initializer
+from learner.networks.observations import (
+    ObservationError,
+    is_channels_first,
+    is_entities,
+    is_picture,
+    picture_size,
+)
 from learner.settings.network import NetworkSettings, TowerSettings
-from learner.sizing.networks import Board, board_fault, board_of, is_channels_first, is_picture
+
+
+class Board(NamedTuple):
+    """The shape of planes of a board.
+
+    Attributes:
+        planes: how many.
+        height: of each.
+        width: of each.
+    """
+
+    planes: int
+    height: int
+    width: int
+
+
+def _boards_size(specs: Sequence[ObservationSpec]) -> Board:
+    """Returns the planes of all boards, and their common height and width.
+
+    Raises:
+        ObservationError: there is no board, they differ in size, or a list of entities is beside them.
+    """
+    sizes = [picture_size(spec) for spec in specs if is_picture(spec)]
+    if not sizes:
+        raise ObservationError(
+            "network_settings.tower is set, but no observation is planes of a board: send an array of three axes with its "
+            "layout, in Gymnasium a Box with the attribute layout = 'CHW'; or take the tower out"
+        )
+    if len({size[:2] for size in sizes}) > 1:
+        shown = " and ".join(f"{height}x{width}" for height, width in sorted({size[:2] for size in sizes}))
+        raise ObservationError(f"network_settings.tower is set, but boards are {shown}: all must have one size")
+    lists = [spec.name for spec in specs if is_entities(spec)]
+    if lists:
+        raise ObservationError(
+            f"network_settings.tower is set, but observation {lists[0]!r} is a list of entities, which is no plane"
+        )
+    height, width, _ = sizes[0]
+    return Board(sum(planes for _, _, planes in sizes), height, width)
 
 
 class _Block(nn.Module):
@@ -56,7 +101,7 @@ class BoardEncoder(nn.Module):
         initializer: where initial weights come from.
 
     Raises:
-        UserError: the observations are no board.
+        ObservationError: the observations are no board.
 
     Attributes:
         size: numbers that come out.
@@ -73,10 +118,7 @@ class BoardEncoder(nn.Module):
         initializer: Initializer,
     ) -> None:
         super().__init__()
-        fault = board_fault(specs)
-        if fault is not None:
-            raise UserError(ExitCode.RUN_FILE, fault)
-        board = board_of(specs, settings)
+        board = _boards_size(specs)
         self._boards = tuple((index, spec) for index, spec in enumerate(specs) if is_picture(spec))
         beside = {
             index: build_encoder(spec, settings, initializer)
@@ -93,7 +135,8 @@ class BoardEncoder(nn.Module):
         self.planes = Board(tower.width, board.height, board.width)
         self.size = math.prod(self.planes)
         self.register_buffer("ones", torch.ones(1, 1, board.height, board.width), persistent=False)
-        self.stem = initializer.conv(board.planes, tower.width, 3, padding=1)
+        planes = board.planes + sum(encoder.size for encoder in beside.values())
+        self.stem = initializer.conv(planes, tower.width, 3, padding=1)
         self.blocks = nn.Sequential(*(_Block(tower.width, tower.depth, initializer) for _ in range(tower.depth)))
 
     ones: Tensor

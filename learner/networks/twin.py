@@ -18,9 +18,8 @@ from learner.networks.dense import ConditionedLayer, activation
 from learner.networks.encoders import Encoded, ObservationEncoder
 from learner.networks.initializers import Initializer
 from learner.networks.lstm import Memory, Unrolled
-from learner.networks.tower import BoardEncoder
+from learner.networks.tower import Board, BoardEncoder
 from learner.settings.network import NetworkSettings
-from learner.sizing.networks import Board
 
 TWINS = 2
 

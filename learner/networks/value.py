@@ -126,11 +126,6 @@ class ActorCritic(nn.Module):
         """What computes values from these numbers."""
         return self.critic if isinstance(self.critic, ValueHead) else self.critic.head
 
-    @property
-    def row_numbers(self) -> int:
-        """Roughly how many numbers one row takes in a body, beside the usual few."""
-        return self.policy.body.row_numbers
-
 
 def _parts(sequences: Sequences | None) -> tuple[Unrolled | None, Unrolled | None]:
     return (None, None) if sequences is None else (sequences.of_policy(), sequences.of_critic())

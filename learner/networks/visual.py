@@ -2,23 +2,63 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
 import torch
-from rollcast.specs import ImageLayout, ObservationSpec
+from rollcast.specs import ObservationSpec
 from torch import Tensor, nn
 
 from learner.common.exits import ExitCode, UserError
 from learner.common.plugins import make
 from learner.networks.initializers import Initializer
+from learner.networks.observations import ObservationError, is_channels_first, picture_size
 from learner.settings.extensions import ENCODERS, load
-from learner.sizing.networks import (
-    CONVOLUTIONS,
-    RESIDUAL_CHANNELS,
-    RESIDUAL_POOL,
-    encoded_size,
-    picture_fault,
-    picture_size,
+
+MIN_SIDE_PIXELS: Final[Mapping[str, int]] = MappingProxyType(
+    {"simple": 20, "nature_cnn": 36, "resnet": 15, "match3": 5, "fully_connected": 1}
 )
+"""The smallest height and width each tower accepts."""
+
+CONVOLUTIONS: Final[Mapping[str, tuple[tuple[int, int, int], ...]]] = MappingProxyType(
+    {
+        "simple": ((16, 8, 4), (32, 4, 2)),
+        "nature_cnn": ((32, 8, 4), (64, 4, 2), (64, 3, 1)),
+        "match3": ((35, 3, 1), (144, 3, 1)),
+        "fully_connected": (),
+    }
+)
+"""Output channels, kernel and stride of each convolution of the plain towers."""
+
+RESIDUAL_CHANNELS: Final = (16, 32, 32)
+"""Of the stages of resnet; each ends in a pooling of `RESIDUAL_POOL` (kernel, stride)."""
+RESIDUAL_POOL: Final = (3, 2)
+
+
+def encoded_size(spec: ObservationSpec, kind: str) -> int:
+    """Returns how many numbers a tower makes of a picture that it can take, before its linear layer."""
+    height, width, channels = picture_size(spec)
+    if kind == "resnet":
+        stages = tuple((outputs, *RESIDUAL_POOL) for outputs in RESIDUAL_CHANNELS)
+    else:
+        stages = CONVOLUTIONS[kind]
+    for outputs, kernel, stride in stages:
+        height, width = ((side - kernel) // stride + 1 for side in (height, width))
+        channels = outputs
+    return height * width * channels
+
+
+def _require_size(spec: ObservationSpec, kind: str) -> None:
+    """Raises ObservationError if a picture is smaller than a tower accepts."""
+    height, width, _ = picture_size(spec)
+    least = MIN_SIDE_PIXELS[kind]
+    if min(height, width) < least:
+        raise ObservationError(
+            f"observation {spec.name!r} is {height}x{width} pixels; vis_encode_type {kind} needs at least "
+            f"{least} a side: choose a smaller one (fully_connected takes any size)",
+            spec.name,
+        )
 
 
 class ImageEncoder(nn.Module):
@@ -31,16 +71,14 @@ class ImageEncoder(nn.Module):
         initializer: where initial weights come from.
 
     Raises:
-        UserError: the picture is smaller than the tower allows.
+        ObservationError: the picture is smaller than the tower accepts.
     """
 
     def __init__(self, spec: ObservationSpec, kind: str, size: int, initializer: Initializer) -> None:
         super().__init__()
-        self._channels_first = spec.layout == ImageLayout.CHW
+        self._channels_first = is_channels_first(spec)
         _, _, channels = picture_size(spec)
-        fault = picture_fault(spec, kind)
-        if fault is not None:
-            raise UserError(ExitCode.RUN_FILE, fault)
+        _require_size(spec, kind)
         self.size = size
         self._factor = 1.0 / spec.scale if spec.scale else 1.0
         self.tower = _tower(kind, channels, initializer)
@@ -105,7 +143,8 @@ class AddedEncoder(nn.Module):
     """What a package makes of a picture: ``[B, *shape]``, as on the wire, to ``[B, size]``.
 
     The entry point is called with the observation's spec, the width that is wanted and an `Initializer`, and returns a
-    module. It becomes part of ONNX files: what it does must be expressible there.
+    module. It becomes part of ONNX files: what it does must be expressible there. It is also called under
+    ``torch.device("meta")``, where its size is judged: tensors without an explicit device are made there without memory.
 
     Args:
         spec: the observation.
@@ -124,7 +163,8 @@ class AddedEncoder(nn.Module):
         self.encoder = make(_SETTING, kind, lambda: factory(spec, size, initializer))
         if not isinstance(self.encoder, nn.Module):
             raise UserError(ExitCode.RUN_FILE, f"{_SETTING} names {kind!r}, which makes no torch.nn.Module")
-        example = torch.zeros(2, *spec.shape, dtype=torch.from_numpy(np.zeros(0, spec.dtype)).dtype)
+        self.encoder.to(torch.get_default_device())  # what it read from a file, for example
+        example = torch.zeros(2, *spec.shape, dtype=getattr(torch, spec.dtype.name))
         with torch.no_grad():
             made = tuple(make(_SETTING, kind, lambda: self.encoder(example)).shape)
         if made != (2, size):

@@ -19,10 +19,10 @@ from rollcast.specs import BehaviorSpec, ObservationKind, ObservationSpec
 from torch import Tensor
 
 from learner.common.exits import ExitCode, UserError
+from learner.networks.observations import is_entities
 from learner.networks.policy import PolicyNetwork
 from learner.publish.describe import input_names, output_names
 from learner.publish.graph import call, tensors_of
-from learner.sizing.networks import is_entities
 
 RELATIVE_TOLERANCE = 1e-4
 ABSOLUTE_TOLERANCE = 1e-5

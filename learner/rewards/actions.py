@@ -25,14 +25,14 @@ class ActionNumbers:
 
     def __init__(self, spec: ActionSpec, squash: Squash, device: torch.device | str = "cpu") -> None:
         self.size = spec.continuous_size + sum(spec.discrete_branches)
-        bounds = torch.tensor([spec.continuous_low, spec.continuous_high], dtype=torch.float64)
-        self._bounded = bounds.isfinite().all(0).to(device) if spec.continuous_low else None
+        bounds = torch.tensor([spec.continuous_low, spec.continuous_high], dtype=torch.float64, device=device)
+        self._bounded = bounds.isfinite().all(0) if spec.continuous_low else None
         self._squash = squash
         self._branches = spec.discrete_branches
-        codes = [torch.arange(size) for size in self._branches]
-        columns = [torch.full((size,), branch) for branch, size in enumerate(self._branches)]
-        self._codes = torch.cat(codes).to(device) if codes else None
-        self._columns = torch.cat(columns).to(device) if columns else None
+        codes = [torch.arange(size, device=device) for size in self._branches]
+        columns = [torch.full((size,), branch, device=device) for branch, size in enumerate(self._branches)]
+        self._codes = torch.cat(codes) if codes else None
+        self._columns = torch.cat(columns) if columns else None
 
     def told_apart(self, draws: Tensor) -> Tensor:
         """Returns draws ``[B, n]`` in their own units, less what the environment does not see of them.

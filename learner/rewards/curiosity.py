@@ -24,8 +24,9 @@ from learner.rewards.actions import ActionNumbers
 from learner.rewards.learned import LearnedReward, SignalSetup
 from learner.rewards.transitions import Transitions
 from learner.settings.rewards import CuriositySettings
-from learner.sizing.parameters import MODEL_UNITS, without_memory
 
+MODEL_UNITS = 256
+"""Width of the one hidden layer of each model."""
 LOSS_FACTOR = 10.0
 FORWARD_SHARE = 0.2
 """Of the loss; the rest is the inverse model's (beta in equation 7)."""
@@ -55,7 +56,7 @@ class CuriosityNetwork(nn.Module):
 
     def __init__(self, settings: CuriositySettings, setup: SignalSetup) -> None:
         super().__init__()
-        network = without_memory(settings.network_settings)
+        network = settings.network_settings.without_memory()
         initializer = Initializer(network.initialization, setup.generator)
         action, kind = setup.spec.action, network.activation
         self.body = Body(setup.spec.observations, network, initializer)
@@ -72,6 +73,12 @@ class CuriosityNetwork(nn.Module):
         before, after = self.body(transitions.observations), self.body(transitions.next_observations)
         action = self.actions.of(transitions.continuous, transitions.discrete)
         return before, after, 0.5 * (self.forecast(before, action) - after).square().sum(1)
+
+    def loss(self, transitions: Transitions) -> tuple[Tensor, Sequence[Tensor]]:
+        """Computes ``10 (0.2 forward + 0.8 inverse)``, means over the steps, and both (equation 7)."""
+        before, after, errors = self.errors(transitions)
+        forward, inverse = errors.mean(), self.inverse_error(transitions, before, after).mean()
+        return LOSS_FACTOR * (FORWARD_SHARE * forward + (1.0 - FORWARD_SHARE) * inverse), (forward, inverse)
 
     def inverse_error(self, transitions: Transitions, before: Tensor, after: Tensor) -> Tensor:
         """Computes ``[B]``: squared error summed over axes, plus cross-entropy summed over branches (equation 3)."""
@@ -115,7 +122,5 @@ class CuriosityReward(LearnedReward):
         return self.network.errors(transitions)[2].clamp(max=self._cap)
 
     def loss(self, transitions: Transitions) -> tuple[Tensor, Sequence[Tensor]]:
-        """Computes ``10 (0.2 forward + 0.8 inverse)``, means over the steps, and both (equation 7)."""
-        before, after, errors = self.network.errors(transitions)
-        forward, inverse = errors.mean(), self.network.inverse_error(transitions, before, after).mean()
-        return LOSS_FACTOR * (FORWARD_SHARE * forward + (1.0 - FORWARD_SHARE) * inverse), (forward, inverse)
+        """Computes the loss, and its two parts; see `CuriosityNetwork.loss`."""
+        return self.network.loss(transitions)

@@ -31,8 +31,9 @@ from learner.rewards.demonstrations import DemonstrationBuffer
 from learner.rewards.learned import LearnedReward, SignalSetup
 from learner.rewards.transitions import Transitions
 from learner.settings.rewards import GAILSettings
-from learner.sizing.parameters import BOTTLENECK, without_memory
 
+BOTTLENECK = 128
+"""Numbers through which the score sees, with ``use_vail``."""
 PENALTY = 10.0
 CERTAINTY = 1.0 - 1e-7
 """What D is multiplied by in the reward, which is thus never infinite."""
@@ -54,7 +55,7 @@ class Discriminator(nn.Module):
 
     def __init__(self, settings: GAILSettings, setup: SignalSetup) -> None:
         super().__init__()
-        network = without_memory(settings.network_settings)
+        network = settings.network_settings.without_memory()
         initializer = Initializer(network.initialization, setup.generator)
         self.encoder = ObservationEncoder(setup.spec.observations, network, initializer)
         self._actions = ActionNumbers(setup.spec.action, setup.squash, setup.device) if settings.use_actions else None
@@ -95,6 +96,46 @@ class Discriminator(nn.Module):
             raise ValueError("only a bottleneck has a divergence")
         variance = self.sigma.square()
         return 0.5 * (mean.square().sum(1).mean() + (variance - 1.0 - (variance + _SMALL).log()).sum())
+
+    def loss(
+        self, own: Transitions, expert: Transitions, random: torch.Generator | None
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        """Computes the loss, and what is reported.
+
+        Args:
+            own: B steps of the policy.
+            expert: as many demonstrated ones.
+            random: where noise and points between both come from; None is torch's own.
+        """
+        own_inputs, expert_inputs = self.inputs(own), self.inputs(expert)
+        both = torch.cat((own_inputs, expert_inputs))
+        scores, means = self.scores(both, self._noise(both, random))
+        of_own, of_expert = torch.chunk(scores, 2)
+        entropy = nn.functional.softplus(of_own).mean() + nn.functional.softplus(-of_expert).mean()
+        penalty = self._penalty(own_inputs, expert_inputs, random)
+        loss = entropy + PENALTY * penalty
+        reported = [entropy, torch.sigmoid(of_own).mean(), torch.sigmoid(of_expert).mean(), penalty]
+        if means is not None:
+            divergence, beta = self.divergence(means), self.beta.clone()
+            loss = loss + beta * (divergence - INFORMATION_NATS)
+            reported += [divergence, beta]
+            with torch.no_grad():
+                self.beta.add_(BETA_STEP * (divergence - INFORMATION_NATS)).clamp_(min=0.0)
+        return loss, reported
+
+    def _noise(self, inputs: Tensor, random: torch.Generator | None) -> Tensor | None:
+        if self.sigma is None:
+            return None
+        return torch.randn((len(inputs), BOTTLENECK), generator=random, device=inputs.device)
+
+    def _penalty(self, own: Tensor, expert: Tensor, random: torch.Generator | None) -> Tensor:
+        """Computes the mean of ``(|grad_x l| - 1)^2`` at points between own and demonstrated steps: a scalar."""
+        shares = torch.rand((len(own), 1), generator=random, device=own.device)
+        between = (shares * own.detach() + (1.0 - shares) * expert.detach()).requires_grad_()
+        scores, _ = self.scores(between, self._noise(between, random))
+        (gradient,) = torch.autograd.grad(scores.sum(), between, create_graph=True)
+        norm = (gradient.square().sum(1) + _SMALL).sqrt()
+        return (norm - 1.0).square().mean()
 
 
 class GAILReward(LearnedReward):
@@ -137,23 +178,8 @@ class GAILReward(LearnedReward):
 
     def loss(self, transitions: Transitions) -> tuple[Tensor, Sequence[Tensor]]:
         """Computes the discriminator's loss on own steps and as many demonstrated ones, and what is reported."""
-        network = self.network
         expert = self._buffer.drawn(len(transitions.reward), self._random)
-        own_inputs, expert_inputs = network.inputs(transitions), network.inputs(expert)
-        both = torch.cat((own_inputs, expert_inputs))
-        scores, means = network.scores(both, self._noise(both))
-        own, demonstrated = torch.chunk(scores, 2)
-        entropy = nn.functional.softplus(own).mean() + nn.functional.softplus(-demonstrated).mean()
-        penalty = self._penalty(own_inputs, expert_inputs)
-        loss = entropy + PENALTY * penalty
-        reported = [entropy, torch.sigmoid(own).mean(), torch.sigmoid(demonstrated).mean(), penalty]
-        if means is not None:
-            divergence, beta = network.divergence(means), network.beta.clone()
-            loss = loss + beta * (divergence - INFORMATION_NATS)
-            reported += [divergence, beta]
-            with torch.no_grad():
-                network.beta.add_(BETA_STEP * (divergence - INFORMATION_NATS)).clamp_(min=0.0)
-        return loss, reported
+        return self.network.loss(transitions, expert, self._random)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns what every learned signal has, and the random numbers; copies."""
@@ -170,17 +196,3 @@ class GAILReward(LearnedReward):
         random = state["random"]
         if random["device"] == self._random.device.type:  # another kind of device has another kind of generator
             self._random.set_state(random["state"].cpu())
-
-    def _noise(self, inputs: Tensor) -> Tensor | None:
-        if self.network.sigma is None:
-            return None
-        return torch.randn((len(inputs), BOTTLENECK), generator=self._random, device=inputs.device)
-
-    def _penalty(self, own: Tensor, expert: Tensor) -> Tensor:
-        """Computes the mean of ``(|grad_x l| - 1)^2`` at points between own and demonstrated steps: a scalar."""
-        shares = torch.rand((len(own), 1), generator=self._random, device=own.device)
-        between = (shares * own.detach() + (1.0 - shares) * expert.detach()).requires_grad_()
-        scores, _ = self.network.scores(between, self._noise(between))
-        (gradient,) = torch.autograd.grad(scores.sum(), between, create_graph=True)
-        norm = (gradient.square().sum(1) + _SMALL).sqrt()
-        return (norm - 1.0).square().mean()

@@ -12,7 +12,6 @@ from learner.networks.initializers import Initializer
 from learner.rewards.learned import LearnedReward, SignalSetup
 from learner.rewards.transitions import Transitions
 from learner.settings.rewards import RNDSettings
-from learner.sizing.parameters import without_memory
 
 
 class RNDNetwork(nn.Module):
@@ -25,7 +24,7 @@ class RNDNetwork(nn.Module):
 
     def __init__(self, settings: RNDSettings, setup: SignalSetup) -> None:
         super().__init__()
-        network = without_memory(settings.network_settings)
+        network = settings.network_settings.without_memory()
         initializer = Initializer(network.initialization, setup.generator)
         self.target = Body(setup.spec.observations, network, initializer).requires_grad_(False)
         self.predictor = Body(setup.spec.observations, network, initializer)
@@ -36,6 +35,11 @@ class RNDNetwork(nn.Module):
             target = self.target(observations)
         errors: Tensor = (self.predictor(observations) - target).square().sum(1)
         return errors
+
+    def loss(self, transitions: Transitions) -> tuple[Tensor, Sequence[Tensor]]:
+        """Computes the mean error, which is also what is reported."""
+        loss = self.errors(transitions.next_observations).mean()
+        return loss, (loss,)
 
 
 class RNDReward(LearnedReward):
@@ -63,6 +67,5 @@ class RNDReward(LearnedReward):
         return self.network.errors(transitions.next_observations)
 
     def loss(self, transitions: Transitions) -> tuple[Tensor, Sequence[Tensor]]:
-        """Computes the mean error, which is also what is reported."""
-        loss = self.network.errors(transitions.next_observations).mean()
-        return loss, (loss,)
+        """Computes the loss; see `RNDNetwork.loss`."""
+        return self.network.loss(transitions)

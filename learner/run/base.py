@@ -30,6 +30,7 @@ from learner.settings.options import RunOptions
 from learner.status.run_status import RunStatus
 from learner.status.scrape import Scrape
 from learner.trainers.base import ModelSaver, TrainerContext
+from learner.trainers.judge import judge
 from learner.trainers.loop import TrainerLoop
 from learner.web.learner_hooks import RunHooks
 from learner.web.status_site import StatusSite
@@ -74,7 +75,7 @@ class BaseRun(ABC):
         self.stopping = Stopping()
         self.commands = CommandChannel()
         self.ledger = Ledger()
-        self.behaviors = BehaviorTable(options, self.ledger)
+        self.behaviors = BehaviorTable(options, self.ledger, judge)
         self.sessions = SessionTable(self.behaviors, self.ledger, generation=generation)
         self.store = PolicyStore()
         self.metrics = make_metrics(self.service)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -124,18 +125,25 @@ class SessionService:
         """Takes a declaration; the first one of the run defines the behavior."""
         outcome = "refused"
         try:
-            response = self._declare(request)
+            response = await self._declare(request)
             outcome = "ok"
         finally:
             self._metrics.declared[outcome].inc()
         return response
 
-    def _declare(self, request: session_pb2.DeclareBehaviorRequest) -> session_pb2.DeclareBehaviorResponse:
+    async def _declare(self, request: session_pb2.DeclareBehaviorRequest) -> session_pb2.DeclareBehaviorResponse:
         session = self._sessions.get(request.session_id, request.epoch)
         check_agents(request.agents)
         spec = BehaviorSpec.from_message(request.spec)
         agents = request.agents + self._sessions.agents(spec.name, besides=session)
-        behavior = self._behaviors.declare(spec, request.team, agents)
+        judged = asyncio.ensure_future(asyncio.to_thread(self._behaviors.declare, spec, request.team, agents))
+        try:
+            while not (await asyncio.wait({judged}, timeout=self._sessions.lease_seconds / 3))[0]:
+                self._sessions.touch(session)  # the actor is not lost: it waits for an answer
+        finally:
+            judged.cancel()  # of no effect once there is an answer
+        behavior = judged.result()
+        session = self._sessions.get(request.session_id, request.epoch)  # it may have been closed meanwhile
         is_new = behavior.index not in session.accounts
         self._sessions.declare(session, behavior, request.team, request.agents)
         self._hub.declared(session, behavior)

@@ -67,6 +67,10 @@ class NetworkSettings(LenientSettings):
     initialization: Literal["kaiming", "lecun", "orthogonal"] = "orthogonal"
     """initial weights; lecun is what ML-Agents draws"""
 
+    def without_memory(self) -> NetworkSettings:
+        """Returns the settings of a network that sees single transitions, as reward signals do in ML-Agents."""
+        return self.model_copy(update={"memory": None})
+
     @field_validator("vis_encode_type")
     @classmethod
     def _encoder_exists(cls, value: str) -> str:

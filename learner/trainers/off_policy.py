@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from learner.common.saved_values import number
 from learner.networks.fit import require_fit
+from learner.networks.kept import KeptBytes
 from learner.networks.policy import PolicyNetwork
 from learner.networks.squashed import squash_of
 from learner.observe.metrics.behaviors import LossNumbers
@@ -23,7 +24,8 @@ from learner.trainers.base import TrainerContext
 from learner.trainers.intake import Taken
 from learner.trainers.normalization import ObservationStatistics
 from learner.trainers.replay import PUBLISH_UPDATES, ReplayTrainer
-from learner.trainers.replay_batches import Batch, BatchMaker, Part, can_act
+from learner.trainers.replay_batches import Batch, BatchMaker, Part, can_act, hidden_of
+from learner.trainers.replay_footprint import minibatch_bytes
 from learner.trainers.schedules import LEARNING_RATE_FLOOR, ScheduledValue
 
 EXPLAINED_VARIANCE: Final = "Rollcast/Explained Variance"
@@ -109,6 +111,30 @@ class OffPolicyTrainer(ReplayTrainer):
         Raises:
             UserError: the settings do not fit the behavior.
         """
+
+    @classmethod
+    def minibatch_bytes(cls, network: nn.Module, spec: BehaviorSpec, settings: TrainerSettings) -> KeptBytes:
+        """Counts what a minibatch takes: what a pass through the policy does, and as much for each parameter beside.
+
+        An algorithm whose loss is a function of networks and minibatch counts that.
+
+        Args:
+            network: of `build_networks`, on the meta device.
+            spec: what the behavior sees and does.
+            settings: the behavior's block of the run file.
+        """
+        policy = network.get_submodule("policy")
+        if not isinstance(policy, PolicyNetwork):
+            raise TypeError(f"{cls.__name__}.build_networks made a policy that is no PolicyNetwork")
+
+        def loss(batch: Batch) -> Tensor:
+            output = policy.act(hidden_of(policy, batch).now, batch.masks)
+            parts = (output.mean, output.log_std, output.logits)
+            return torch.cat([part.square().mean().reshape(1) for part in parts if part is not None])
+
+        counted = minibatch_bytes(policy, spec, settings, loss)
+        numbers, of_policy = (sum(value.numel() for value in each.parameters()) for each in (network, policy))
+        return counted._replace(per_row=counted.per_row * -(-numbers // of_policy))
 
     @abstractmethod
     def build_optimizers(self) -> dict[str, FlatAdam]:

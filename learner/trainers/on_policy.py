@@ -6,18 +6,44 @@ import time
 from abc import abstractmethod
 
 from rollcast.enums import HoldReason
+from rollcast.specs import BehaviorSpec
 
 from learner.buffers.buffer import UpdateBuffer
-from learner.buffers.columns import on_policy_columns
-from learner.ingest.behaviors import NOT_TRAINING
+from learner.buffers.columns import RingColumn, on_policy_columns
+from learner.buffers.ring import RingSize, ring_size
+from learner.ingest.behaviors import NOT_TRAINING, chunk_steps
 from learner.link.experience import Pace, QueuedChunk
+from learner.settings.service import ServiceSettings
 from learner.settings.trainer import TrainerSettings
-from learner.sizing.ring_size import ring_size
 from learner.trainers.base import RingNumbers, TrainerContext
 from learner.trainers.intake import BufferIntake
 from learner.trainers.rl import RLTrainer
 
 NOT_FINITE = "not_finite_update"
+
+
+def ring_of(
+    spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSettings
+) -> tuple[tuple[RingColumn, ...], RingSize]:
+    """Returns the columns of a behavior's ring, and how large it is.
+
+    Raises:
+        UserError: the ring of the run file is too small.
+    """
+    memory = settings.network_settings.memory
+    columns = on_policy_columns(
+        spec,
+        memory_size=0 if memory is None else memory.memory_size,
+        memory_stride=0 if memory is None else memory.sequence_length,
+    )
+    size = ring_size(
+        sum(column.row_bytes for column in columns),
+        ring_steps=service.device_ring_steps,
+        buffer_size=settings.hyperparameters.buffer_size,
+        time_horizon=settings.time_horizon,
+        chunk_steps=chunk_steps(spec, service),
+    )
+    return columns, size
 
 
 class OnPolicyTrainer(RLTrainer):
@@ -32,17 +58,8 @@ class OnPolicyTrainer(RLTrainer):
 
     def __init__(self, context: TrainerContext) -> None:
         super().__init__(context)
-        behavior, service = context.behavior, context.service
-        columns = on_policy_columns(
-            behavior.spec, memory_size=behavior.memory_size, memory_stride=behavior.memory_stride
-        )
-        size = ring_size(
-            sum(column.row_bytes for column in columns),
-            ring_steps=service.device_ring_steps,
-            buffer_size=self.buffer_size,
-            time_horizon=self.trainer_settings.time_horizon,
-            chunk_steps=service.max_chunk_steps or -(-service.target_chunk_bytes // behavior.spec.step_bytes),
-        )
+        behavior = context.behavior
+        columns, size = ring_of(behavior.spec, self.trainer_settings, context.service)
         self.update_buffer = UpdateBuffer(
             columns, size.capacity_rows, size.block_rows, context.device, grows=size.grows
         )

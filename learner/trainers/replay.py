@@ -12,14 +12,13 @@ from typing import Any, Final
 import structlog
 import torch
 
-from learner.buffers.replay import ReplayMemory
+from learner.buffers.replay import ReplayMemory, replay_row_bytes, replay_size
 from learner.buffers.replay_file import FILE_NAME, OTHER_FILE_NAME, BadReplay, read_replay, write_replay
 from learner.common.saved_values import count, number
 from learner.ingest.behaviors import NOT_TRAINING
 from learner.link.experience import Pace, QueuedChunk
 from learner.observe.metrics.behaviors import ReplayNumbers
 from learner.settings.hyperparameters import ReplayHyperparameters
-from learner.sizing.replay_size import replay_row_bytes, replay_size
 from learner.trainers.base import RingNumbers, TrainerContext
 from learner.trainers.intake import ReplayIntake, Taken
 from learner.trainers.rl import RLTrainer

@@ -27,7 +27,6 @@ WITHOUT_TORCH = (
     "learner.settings",
     "learner.observe",
     "learner.ingest",
-    "learner.sizing",
     "learner.service",
     "learner.web",
     "learner.web.learner_hooks",

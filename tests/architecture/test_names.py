@@ -14,7 +14,6 @@ FOLDERS = (
     "run",
     "service",
     "settings",
-    "sizing",
     "status",
     "web",
 )

@@ -11,9 +11,8 @@ from rollcast.trajectories import Chunk
 from torch import Tensor
 
 from learner.buffers.layout import segments_of
-from learner.buffers.replay import ReplayMemory
+from learner.buffers.replay import ReplayMemory, replay_row_bytes, replay_size
 from learner.buffers.replay_file import read_replay, write_replay
-from learner.sizing.replay_size import replay_row_bytes, replay_size
 from tests.gpu.check import Outcome, Setup
 from tests.gpu.devices import CPU
 from tests.gpu.host_random import HostRandom

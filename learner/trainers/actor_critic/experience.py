@@ -35,8 +35,8 @@ RETURNS = "returns"
 
 _ROWS_AT_ONCE = 4096
 """Rows whose values are computed in one call, so that pictures do not need memory for a whole buffer."""
-_NUMBERS_AT_ONCE = 2**26
-"""Numbers that these rows may take in attention and generated weights: 256 MiB."""
+_BYTES_AT_ONCE = 2**28
+"""What these rows may take in the networks."""
 
 
 class Recorded(NamedTuple):
@@ -85,6 +85,7 @@ class ExperienceMaker:
         signals: the reward signals, in the order of the value heads.
         targets: makes advantages and returns.
         ratio: in which form log-probabilities are compared.
+        row_bytes: what one row takes in a forward pass of the network.
         normalizes: whether advantages are brought to mean 0 and deviation 1.
         reduce: combines the moments of the advantages over several learners.
         device: where everything is.
@@ -100,13 +101,14 @@ class ExperienceMaker:
         ratio: Ratio,
         reduce: Reduce,
         device: torch.device,
+        row_bytes: int,
         normalizes: bool = True,
         memory_stride: int = 0,
     ) -> None:
         self.observations = tuple(observation_column(observation.name) for observation in spec.observations)
         self._action = spec.action
         self._network = network
-        self._rows_at_once = min(_ROWS_AT_ONCE, max(1, _NUMBERS_AT_ONCE // max(1, network.row_numbers)))
+        self._rows_at_once = min(_ROWS_AT_ONCE, max(1, _BYTES_AT_ONCE // max(1, row_bytes)))
         self._signals = signals
         self._targets = targets
         self._ratio = ratio

@@ -11,22 +11,25 @@ import structlog
 import torch
 from numpy.typing import NDArray
 from rollcast.specs import BehaviorSpec
-from torch import Tensor
+from torch import Tensor, nn
 
 from learner.buffers.batches import Minibatches
 from learner.buffers.buffer import Plan
 from learner.buffers.sequences import SequenceMinibatches
 from learner.link.experience import QueuedChunk
 from learner.networks.fit import require_fit
+from learner.networks.kept import KeptBytes
 from learner.networks.policy import PolicyNetwork, PolicyOutput
 from learner.networks.value import ActorCritic, build_critic
 from learner.observe.metrics.behaviors import LossNumbers
 from learner.observe.rates import Throttle
 from learner.optimizers.adam import FlatAdam
 from learner.settings.hyperparameters import ActorCriticHyperparameters, SharedCriticHyperparameters
+from learner.settings.trainer import TrainerSettings
 from learner.trainers.actor_critic.agreement import Agreement, can_act, compare
 from learner.trainers.actor_critic.epochs import EpochSums, run_epochs
 from learner.trainers.actor_critic.experience import Experience, ExperienceMaker, Recorded
+from learner.trainers.actor_critic.footprint import minibatch_bytes
 from learner.trainers.actor_critic.loss import Batch, Coefficients, LossTerms, statistic_of
 from learner.trainers.actor_critic.targets import TargetRule
 from learner.trainers.auxiliaries import Auxiliaries
@@ -77,11 +80,44 @@ class ActorCriticTrainer(OnPolicyTrainer):
         )
         self._beta = ScheduledValue(hyper.beta_schedule, hyper.beta, BETA_FLOOR, steps)
 
-    @property
-    def shares_critic(self) -> bool:
-        """Whether the critic is a head on the policy's body."""
-        hyper = self.hyperparameters
-        return isinstance(hyper, SharedCriticHyperparameters) and hyper.shared_critic
+    @classmethod
+    def build_networks(
+        cls, spec: BehaviorSpec, settings: TrainerSettings, generator: torch.Generator | None
+    ) -> ActorCritic:
+        """Builds policy and critic on torch's default device.
+
+        Args:
+            spec: what the behavior sees and does.
+            settings: its block of the run file.
+            generator: where initial weights come from; None is torch's own.
+
+        Raises:
+            UserError: the settings do not fit the behavior.
+        """
+        network, hyper = settings.network_settings, settings.hyperparameters
+        policy = PolicyNetwork(spec, network, generator)
+        critic = build_critic(
+            policy,
+            network,
+            signals=len(settings.reward_signals.active()),
+            shared=isinstance(hyper, SharedCriticHyperparameters) and hyper.shared_critic,
+            generator=generator,
+        )
+        return ActorCritic(policy, critic)
+
+    @classmethod
+    def minibatch_bytes(cls, network: nn.Module, spec: BehaviorSpec, settings: TrainerSettings) -> KeptBytes:
+        """Counts what a minibatch takes.
+
+        Args:
+            network: of `build_networks`, on the meta device.
+            spec: what the behavior sees and does.
+            settings: its block of the run file.
+        """
+        del settings
+        if not isinstance(network, ActorCritic):
+            raise TypeError(f"{type(network).__name__} is no ActorCritic")
+        return minibatch_bytes(network, spec)
 
     @abstractmethod
     def target_rule(self) -> TargetRule:
@@ -104,22 +140,15 @@ class ActorCriticTrainer(OnPolicyTrainer):
         """
 
     def create_policy(self, spec: BehaviorSpec) -> PolicyNetwork:
-        """Makes the network that acts."""
-        return PolicyNetwork(spec, self.trainer_settings.network_settings, self._weights).to(self.context.device)
+        """Makes the network that acts, and its critic."""
+        self.network = self.build_networks(spec, self.trainer_settings, self._weights).to(self.context.device)
+        return self.network.policy
 
     def create_optimizer(self) -> None:
-        """Makes the critic, the reward signals and the optimizer."""
+        """Makes the reward signals and the optimizer."""
         hyper, context = self.hyperparameters, self.context
         self.auxiliaries = Auxiliaries(context, self.policy, self._weights)
         self.signals, self.cloning = self.auxiliaries.signals, self.auxiliaries.cloning
-        critic = build_critic(
-            self.policy,
-            self.trainer_settings.network_settings,
-            signals=len(self.signals),
-            shared=self.shares_critic,
-            generator=self._weights,
-        )
-        self.network = ActorCritic(self.policy, critic).to(context.device)
         self.optimizer = FlatAdam(
             self.network,
             hyper.learning_rate,
@@ -146,7 +175,15 @@ class ActorCriticTrainer(OnPolicyTrainer):
             device=context.device,
             normalizes=self.normalizes_advantages,
             memory_stride=stride,
+            row_bytes=self._forward_row_bytes(),
         )
+
+    def _forward_row_bytes(self) -> int:
+        """Counts what one row of a forward pass takes."""
+        spec, settings = self.context.behavior.spec, self.trainer_settings
+        with torch.device("meta"):
+            network = self.build_networks(spec, settings, None)
+        return self.minibatch_bytes(network, spec, settings).per_forward_row
 
     def _update_policy(self) -> int:
         """Trains on the taken segments; returns the gradient steps, or 0 if the result was not finite.

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import torch
 from rollcast.specs import BehaviorSpec
-from torch import Tensor
+from torch import Tensor, nn
 
+from learner.networks.kept import KeptBytes
 from learner.networks.squashed import SquashedPolicyNetwork, draw
 from learner.networks.twin import TwinCritic, values_of_actions
 from learner.optimizers.adam import FlatAdam
@@ -19,6 +20,7 @@ from learner.trainers.actor_critic.loss import LossTerms
 from learner.trainers.base import TrainerContext
 from learner.trainers.off_policy import EXPLAINED_VARIANCE, OffPolicyTrainer
 from learner.trainers.replay_batches import Batch, encode, encode_next, hidden_of
+from learner.trainers.replay_footprint import minibatch_bytes
 from learner.trainers.sac.loss import (
     Entropies,
     critic_loss,
@@ -113,6 +115,19 @@ class SACTrainer(OffPolicyTrainer):
         policy = SquashedPolicyNetwork(spec, network, generator)
         critic = TwinCritic(spec, network, len(settings.reward_signals.active()), generator)
         return SACNetworks(policy, critic, Temperatures(spec.action, hyper.init_entcoef))
+
+    @classmethod
+    def minibatch_bytes(cls, network: nn.Module, spec: BehaviorSpec, settings: TrainerSettings) -> KeptBytes:
+        """Counts what a minibatch takes, by its losses."""
+        if not isinstance(network, SACNetworks):
+            raise TypeError(f"{type(network).__name__} is none of sac")
+
+        def loss(batch: Batch) -> Tensor:
+            noise = None if batch.draws is None else batch.draws.expand(2, *batch.draws.shape)
+            losses = minibatch_losses(network, batch, noise)
+            return losses.critics + losses.policy + losses.temperatures
+
+        return minibatch_bytes(network, spec, settings, loss)
 
     def build_optimizers(self) -> dict[str, FlatAdam]:
         """Makes those of policy, critics and temperatures; `max_grad_norm` counts for the first two."""

@@ -11,6 +11,7 @@ from learner.observe.stats import StatsReporter
 from learner.settings.load import load_run_options
 from learner.trainers.actor_critic.trainer import ActorCriticTrainer
 from learner.trainers.appo.trainer import APPOTrainer
+from learner.trainers.judge import judge
 from tests.bench.measurement import MeasurementFailed
 from tests.gates.gate import Arm, Trained
 from tests.gates.lag.actor import Delayed, LaggingActor
@@ -95,5 +96,5 @@ def _bench(arm: Arm, delayed: Delayed) -> Bench:
     items = [f"behaviors.{CARTPOLE.name}.{change}" for change in changes]
     options = load_run_options(Path(arm.run_file), set_items=items, environ={}).options
     ledger = Ledger()
-    table = BehaviorTable(options, ledger)
+    table = BehaviorTable(options, ledger, judge)
     return Bench(table, table.declare(CARTPOLE, 0, 1), ledger, StatsReporter(CARTPOLE.name), delayed)

@@ -8,7 +8,6 @@ import torch
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 from learner.buffers.columns import on_policy_columns, stored_dtype
-from learner.sizing.ring_size import on_policy_row_bytes
 
 
 def test_columns_follow_the_spec() -> None:
@@ -33,15 +32,6 @@ def test_columns_follow_the_spec() -> None:
         "reward",
         "version",
     ]
-
-
-@pytest.mark.parametrize("name", ["bool", "uint8", "uint16", "uint32", "int64", "float16", "float32", "float64"])
-def test_rows_are_as_large_as_was_computed(name: str) -> None:
-    """What a declaration is judged by, without torch, is what the ring takes."""
-    seen = (ObservationSpec("a", np.dtype(name), (3, 5)), ObservationSpec("b", np.dtype(np.uint8), (7,)))
-    for action in (ActionSpec(3), ActionSpec(0, (2, 5)), ActionSpec(1, (4,))):
-        spec = BehaviorSpec("A", seen, action)
-        assert sum(column.row_bytes for column in on_policy_columns(spec)) == on_policy_row_bytes(spec)
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ from rollcast.trajectories import Chunk
 
 from learner.buffers.columns import ACTION_MASK, REWARD, TERMINATED
 from learner.buffers.layout import segments_of
-from learner.buffers.replay import ReplayMemory, replay_columns
-from learner.sizing.replay_size import ReplaySize, replay_row_bytes, replay_size
+from learner.buffers.replay import ReplayMemory, ReplaySize, replay_columns, replay_row_bytes, replay_size
 from tests.learner.buffers.chunks import SPEC, make_chunk
 
 

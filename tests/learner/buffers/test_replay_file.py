@@ -18,10 +18,9 @@ from rollcast.enums import ObservationKind, SegmentEnd
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 from learner.buffers.columns import ACTION_MASK, DISCRETE_ACTION, REWARD, TERMINATED
-from learner.buffers.replay import ReplayMemory
+from learner.buffers.replay import ReplayMemory, replay_row_bytes, replay_size
 from learner.buffers.replay_file import BadReplay, read_replay, write_replay
 from learner.common.files import WriteFailed
-from learner.sizing.replay_size import replay_row_bytes, replay_size
 from tests.learner.buffers.chunks import make_chunk
 from tests.learner.buffers.test_replay import add, held, memory_of
 

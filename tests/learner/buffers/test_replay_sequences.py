@@ -14,11 +14,10 @@ from rollcast.trajectories import Chunk
 
 from learner.buffers.columns import MEMORY, REWARD
 from learner.buffers.layout import segments_of
-from learner.buffers.replay import ReplayMemory, replay_columns
+from learner.buffers.replay import ReplayMemory, replay_columns, replay_row_bytes, replay_size
 from learner.buffers.replay_file import BadReplay, read_replay, write_replay
 from learner.buffers.replay_sequences import DrawnSequences
 from learner.buffers.sequences import pack_with_next
-from learner.sizing.replay_size import replay_row_bytes, replay_size
 from tests.learner.buffers.chunks import SPEC, make_chunk
 from tests.learner.buffers.test_replay_file import _array, _rewrite
 

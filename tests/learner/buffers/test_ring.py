@@ -9,9 +9,8 @@ import torch
 from learner.buffers.buffer import UpdateBuffer
 from learner.buffers.columns import RingColumn, on_policy_columns
 from learner.buffers.layout import segments_of
-from learner.buffers.ring import DeviceRing
+from learner.buffers.ring import DeviceRing, ring_size
 from learner.common.exits import ExitCode, UserError
-from learner.sizing.ring_size import ring_size
 from tests.learner.buffers.chunks import SPEC, make_chunk
 
 

@@ -19,12 +19,15 @@ from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.ledger import Ledger
 from learner.ingest.sessions import SessionTable
 from learner.networks.policy import PolicyNetwork
+from learner.networks.value import ActorCritic, build_critic
 from learner.observe.metrics.learner import LearnerMetrics
 from learner.observe.stats import StatsReporter
 from learner.run.checkpointing import CheckpointKeeper
 from learner.settings.options import RunOptions
+from learner.settings.trainer import TrainerSettings
 from learner.status.run_status import RunStatus
 from learner.trainers.base import Trainer
+from learner.trainers.judge import judge
 from learner.trainers.ppo.trainer import PPOTrainer
 from tests.learner.publish.unity_behaviors import TRAINED
 from tests.learner.trainers.in_process import Bench
@@ -54,7 +57,7 @@ class Run:
     def __init__(self, folder: RunFolder, *specs: BehaviorSpec, kind: type[PPOTrainer] = PPOTrainer) -> None:
         options = RunOptions.model_validate({"default_settings": SETTINGS})
         ledger = Ledger()
-        table = BehaviorTable(options, ledger)
+        table = BehaviorTable(options, ledger, judge)
         sessions = SessionTable(table, ledger, generation=1)
         run_status = RunStatus(table, sessions, ledger, options.rollcast, run_id="run", generation=1)
         self.keeper = CheckpointKeeper(
@@ -188,9 +191,14 @@ class TooModern(PolicyNetwork):
 class ModernTrainer(PPOTrainer):
     """Trains such a network."""
 
-    def create_policy(self, spec: BehaviorSpec) -> PolicyNetwork:
-        """Makes the network that acts."""
-        return TooModern(spec, self.trainer_settings.network_settings)
+    @classmethod
+    def build_networks(
+        cls, spec: BehaviorSpec, settings: TrainerSettings, generator: torch.Generator | None
+    ) -> ActorCritic:
+        """Builds policy and critic."""
+        network = settings.network_settings
+        policy = TooModern(spec, network, generator)
+        return ActorCritic(policy, build_critic(policy, network, signals=1, shared=False, generator=generator))
 
 
 def test_an_export_that_fails_never_ends_a_training(tmp_path: Path) -> None:

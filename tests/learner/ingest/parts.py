@@ -9,6 +9,7 @@ from learner.ingest.ledger import Ledger
 from learner.ingest.session import ActorCounters, ActorSession
 from learner.ingest.sessions import Opened, Opening, Resumption, SessionTable
 from learner.settings.options import RunOptions
+from learner.trainers.judge import judge
 from tests.learner.service.samples import NAME, make_chunk, make_options, make_policy, make_spec
 
 __all__ = ["NAME", "Parts", "make_chunk", "make_options", "make_policy", "make_spec", "open_default"]
@@ -20,7 +21,7 @@ class Parts:
     def __init__(self, options: RunOptions | None = None, *, generation: int = 1) -> None:
         self.now = 1000.0
         self.ledger = Ledger()
-        self.behaviors = BehaviorTable(options or make_options(), self.ledger)
+        self.behaviors = BehaviorTable(options or make_options(), self.ledger, judge)
         self.sessions = SessionTable(self.behaviors, self.ledger, generation=generation, clock=lambda: self.now)
 
     def open(self, name: str = "actor", instance: str | None = None, resume: Resumption | None = None) -> Opened:

@@ -11,12 +11,13 @@ from learner.ingest.ledger import Ledger
 from learner.link.experience import QueuedChunk
 from learner.settings.hyperparameters import APPOHyperparameters, HyperparameterSettings, PPOHyperparameters
 from learner.settings.options import RunOptions
+from learner.trainers.judge import judge
 from tests.learner.ingest.parts import NAME, make_chunk, make_options, make_spec, open_default
 
 
 def table(options: RunOptions | None = None) -> BehaviorTable:
     """An empty table."""
-    return BehaviorTable(options or make_options(), Ledger())
+    return BehaviorTable(options or make_options(), Ledger(), judge)
 
 
 def test_the_first_declaration_defines_and_teams_share() -> None:
@@ -85,7 +86,7 @@ def test_a_memory_that_no_chunk_holds_is_refused() -> None:
     block = {"network_settings": {"memory": {"memory_size": 2**20}}}
     options = RunOptions.model_validate({"behaviors": {NAME: block}})
     with pytest.raises(StepTooLarge, match=r"at most 4194304: lower memory_size$"):
-        BehaviorTable(options, Ledger()).declare(make_spec(), 0, 1)
+        BehaviorTable(options, Ledger(), judge).declare(make_spec(), 0, 1)
 
 
 def test_a_restored_behavior_must_fit_the_present_chunks() -> None:
@@ -151,7 +152,7 @@ def test_a_run_file_that_lost_a_behavior_does_not_load() -> None:
 def test_the_end_of_training_drops_what_waits() -> None:
     """The queue is emptied and its steps are dropped{not_training} in one transaction."""
     ledger = Ledger()
-    behaviors = BehaviorTable(make_options(), ledger)
+    behaviors = BehaviorTable(make_options(), ledger, judge)
     behavior = behaviors.declare(make_spec(), 0, 1)
     ledger.enqueue(NAME, 6)
     behavior.queue.put(QueuedChunk(make_chunk(6), "s", 0, 100, 0.0))

@@ -6,14 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from learner.networks.attention import EntityAttention
-from learner.networks.encoders import ObservationEncoder
+from learner.networks.attention import EMBEDDING, EntityAttention
 from learner.networks.initializers import Initializer
 from learner.networks.policy import PolicyNetwork
 from learner.networks.value import ActorCritic, build_critic
 from learner.settings.network import NetworkSettings
-from learner.sizing.networks import EMBEDDING, attention_parameters
-from tests.learner.networks.specs import behavior, entities, image, vector
+from tests.learner.networks.specs import behavior, entities, vector
 
 SETTINGS = NetworkSettings(hidden_units=16)
 LISTS = (entities(), entities("others", (2, 4)))
@@ -128,16 +126,11 @@ def test_weights_of_two_entities_by_hand() -> None:
 
 
 def test_parameters_are_counted() -> None:
-    """By hand, and by the arithmetic that checks a declaration."""
+    """Those of each list's layer, of the attention, and of the layer of the other observations if there are any."""
     by_hand = (6 + 1) * 128 + (3 + 128 + 1) * 128 + (4 + 128 + 1) * 128 + 4 * (128 + 1) * 128
     assert sum(parameter.numel() for parameter in make().parameters()) == by_hand
     alone = (3 + 1) * 128 + (4 + 1) * 128 + 4 * (128 + 1) * 128
     assert sum(parameter.numel() for parameter in make(0).parameters()) == alone
-    for specs in (LISTS, (*LISTS, vector()), (vector(), image(), LISTS[0])):
-        found = ObservationEncoder(specs, SETTINGS, Initializer("kaiming")).attention
-        assert found is not None
-        assert sum(parameter.numel() for parameter in found.parameters()) == attention_parameters(specs, SETTINGS)
-    assert attention_parameters((vector(),), SETTINGS) == 0
 
 
 @pytest.mark.parametrize("shared", [False, True])

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from rollcast.enums import ImageLayout, ObservationKind
-from rollcast.errors import Untrainable
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 from learner.common.exits import UserError
@@ -19,8 +18,6 @@ from learner.publish.onnx import PolicyExporter
 from learner.publish.unity import render_unity
 from learner.settings.network import NetworkSettings
 from learner.settings.trainer import TrainerSettings
-from learner.sizing.footprint import check_pictures
-from learner.sizing.networks import board_fault, row_numbers, tower_parameters
 from tests.learner.networks.specs import entities, vector
 
 TOWER = {"depth": 2, "width": 6, "policy_planes": 3, "value_planes": 2}
@@ -115,16 +112,6 @@ def test_a_deep_tower_begins_as_a_flat_one() -> None:
     assert 0.3 < sizes[1] / sizes[0] < 3.0
 
 
-def test_its_parameters_and_numbers_are_counted() -> None:
-    """What the check of a declaration computes is what the network has."""
-    spec = behavior(SPECS["pieces in hand"])
-    network = PolicyNetwork(spec, SETTINGS)
-    body = sum(parameter.numel() for parameter in network.body.parameters())
-    assert SETTINGS.tower is not None
-    assert tower_parameters(spec.observations, SETTINGS, SETTINGS.tower) == body
-    assert network.body.row_numbers == row_numbers(spec.observations, SETTINGS) == 2 * 5 * 6 * 15
-
-
 @pytest.mark.parametrize(
     ("observations", "message"),
     [
@@ -134,21 +121,17 @@ def test_its_parameters_and_numbers_are_counted() -> None:
     ],
 )
 def test_what_is_no_board_is_refused(observations: tuple[ObservationSpec, ...], message: str) -> None:
-    """When the behavior is declared, and by the network itself; the message says what to do."""
-    spec = behavior(observations)
-    assert message in str(board_fault(observations))
-    with pytest.raises(Untrainable, match=message):
-        check_pictures(spec, SETTINGS)
+    """The message says what to do."""
     with pytest.raises(UserError, match=message):
-        PolicyNetwork(spec, SETTINGS)
+        PolicyNetwork(behavior(observations), SETTINGS)
 
 
 def test_small_boards_are_no_small_pictures() -> None:
     """Three fields a side are enough for a tower, and too few for the encoders of pictures."""
     spec = behavior((board(shape=(2, 3, 3)),))
-    check_pictures(spec, SETTINGS)
-    with pytest.raises(Untrainable, match="3x3 pixels"):
-        check_pictures(spec, NetworkSettings())
+    assert PolicyNetwork(spec, SETTINGS).body.planes == (6, 3, 3)
+    with pytest.raises(UserError, match="3x3 pixels"):
+        PolicyNetwork(spec, NetworkSettings())
 
 
 def test_a_tower_has_no_memory() -> None:

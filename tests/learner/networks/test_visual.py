@@ -10,8 +10,7 @@ from rollcast.enums import ImageLayout
 
 from learner.common.exits import ExitCode, UserError
 from learner.networks.initializers import Initializer
-from learner.networks.visual import ImageEncoder
-from learner.sizing.networks import MIN_SIDE_PIXELS, encoded_size
+from learner.networks.visual import MIN_SIDE_PIXELS, ImageEncoder, encoded_size
 from tests.learner.networks.specs import image
 
 

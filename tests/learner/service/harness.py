@@ -26,6 +26,7 @@ from rollcast.v1 import (
 )
 
 from learner.ingest.behaviors import Behavior, BehaviorTable
+from learner.ingest.judgements import Judge
 from learner.ingest.ledger import Ledger
 from learner.ingest.sessions import SessionTable, restore
 from learner.link.commands import CommandChannel
@@ -36,6 +37,7 @@ from learner.publish.store import PolicyStore
 from learner.service.run_info import RunInfo
 from learner.service.server import LearnerServer
 from learner.settings.options import RunOptions
+from learner.trainers.judge import judge
 from tests.exposition import samples
 from tests.learner.service.samples import make_options, make_policy, make_spec
 
@@ -103,11 +105,12 @@ class Learner:
         has_policy: bool = True,
         hooks: Hooks | None = None,
         task: policy_pb2.BehaviorAssignment | None = None,
+        judge_declaration: Judge = judge,
     ) -> None:
         self.options = options
         self.expected_incidents = 0
         self.ledger = Ledger()
-        self.behaviors = BehaviorTable(options, self.ledger)
+        self.behaviors = BehaviorTable(options, self.ledger, judge_declaration)
         self.sessions = SessionTable(self.behaviors, self.ledger, generation=generation)
         if state is not None:
             restore(state, self.behaviors, self.sessions, self.ledger)

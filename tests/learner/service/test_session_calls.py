@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 import time
 
 import grpc
 import pytest
+from rollcast.specs import BehaviorSpec
 from rollcast.v1 import session_pb2
 
 from learner.ingest.sessions import MAX_TEAMS
+from learner.link.footprint import Footprint
+from learner.settings.service import ServiceSettings
+from learner.settings.trainer import TrainerSettings
 from tests.learner.service.harness import Actor, async_test, eventually, failure, running
 from tests.learner.service.samples import make_options, make_spec
 
@@ -86,6 +91,30 @@ async def test_declaration_answers_with_the_run_file() -> None:
         assert not declared.cut_at_swap
         assert (await actor.declare(team=1)).behavior_index == 0
         assert [behavior.name for behavior in learner.behaviors.take_new()] == ["CartPole"]
+
+
+@async_test
+async def test_an_actor_that_waits_for_a_judgement_is_not_lost() -> None:
+    """A judgement may take longer than a lease, and other calls are answered meanwhile."""
+    may_answer = threading.Event()
+
+    def judge(spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSettings) -> Footprint:
+        del spec, settings, service
+        assert may_answer.wait(20.0)
+        return Footprint(ring_rows=1, row_bytes=1)
+
+    async with (
+        running(make_options(lease_seconds=0.3), judge_declaration=judge) as learner,
+        Actor(learner.server.port) as actor,
+        Actor(learner.server.port, "other") as other,
+    ):
+        await actor.open()
+        declared = asyncio.create_task(actor.declare())
+        await asyncio.sleep(1.0)
+        await other.open()
+        assert not declared.done()
+        may_answer.set()
+        assert (await declared).behavior_index == 0
 
 
 @async_test

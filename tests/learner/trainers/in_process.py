@@ -23,6 +23,7 @@ from learner.observe.stats import StatsReporter
 from learner.publish.describe import Progress
 from learner.settings.options import RunOptions
 from learner.trainers.base import TrainerContext
+from learner.trainers.judge import judge
 
 CARTPOLE = BehaviorSpec(
     name="CartPole",
@@ -96,7 +97,9 @@ class Bench:
 def make_bench(settings: dict[str, Any], spec: BehaviorSpec = CARTPOLE, **service: Any) -> Bench:
     """Makes a bench from the settings of the behavior and those of the service."""
     ledger = Ledger()
-    table = BehaviorTable(RunOptions.model_validate({"behaviors": {spec.name: settings}, "rollcast": service}), ledger)
+    table = BehaviorTable(
+        RunOptions.model_validate({"behaviors": {spec.name: settings}, "rollcast": service}), ledger, judge
+    )
     behavior = table.declare(spec, 0, 1)
     return Bench(table, behavior, ledger, StatsReporter(spec.name))
 

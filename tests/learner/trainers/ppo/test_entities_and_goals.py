@@ -10,7 +10,7 @@ import torch
 from rollcast.specs import ActionSpec, BehaviorSpec
 
 from learner.observe.stats import StatSummary
-from learner.trainers.actor_critic.experience import _NUMBERS_AT_ONCE, _ROWS_AT_ONCE
+from learner.trainers.actor_critic.experience import _BYTES_AT_ONCE, _ROWS_AT_ONCE
 from tests.learner.networks.specs import entities, goal, vector
 from tests.learner.trainers.started import feed, make
 from tests.learner.trainers.synthetic import CONTINUOUS, SyntheticActor
@@ -69,11 +69,11 @@ def test_two_updates_train_every_parameter(spec: BehaviorSpec, layers: int, *, s
 
 
 def test_long_lists_are_valued_in_small_parts() -> None:
-    """So many rows at once as fit the bound; without attention and generated weights as ever."""
+    """So many rows at once as fit the bound; networks of a few layers take as many as ever."""
     long = BehaviorSpec("Long", (entities(shape=(400, 3)),), ActionSpec(discrete_branches=(2,)))
     _, trainer = make(long)
     rows = trainer._maker._rows_at_once
-    per_row = 400 * (12 * 128 + 2 * 4 * 400)
-    assert rows == _NUMBERS_AT_ONCE // per_row < _ROWS_AT_ONCE
+    scores = 4 * 4 * 400 * 400  # of each head, of which a forward pass has three at once
+    assert rows == _BYTES_AT_ONCE // (3 * scores) < _ROWS_AT_ONCE
     _, plain = make(CONTINUOUS)
     assert plain._maker._rows_at_once == _ROWS_AT_ONCE

@@ -1,25 +1,29 @@
-"""What cannot be trained here is refused at its declaration."""
+"""What training takes is counted by building it without memory, and what cannot be trained here is refused at its declaration."""
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from rollcast.enums import DimensionProperty, ImageLayout, ObservationKind, ObservationRole
 from rollcast.errors import RingTooSmall, Untrainable
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
+from learner.buffers.replay import replay_row_bytes, replay_size
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.ledger import Ledger
+from learner.networks.twin import TwinCritic
+from learner.networks.visual import MIN_SIDE_PIXELS
 from learner.settings.network import NetworkSettings
 from learner.settings.options import RunOptions
-from learner.settings.rewards import LearnedSignalSettings, RewardSignals, RNDSettings
-from learner.sizing.footprint import available_bytes, footprint, signal_networks
-from learner.sizing.networks import MIN_SIDE_PIXELS
-from learner.sizing.parameters import signal_parameters
+from learner.settings.rewards import RewardSignals, RNDSettings
+from learner.trainers.judge import judge
 from tests.learner.ingest.parts import NAME, make_options, make_spec, open_default
 from tests.learner.networks.specs import behavior as specified
 from tests.learner.networks.specs import entities, image, vector
@@ -28,7 +32,7 @@ from tests.learner.networks.specs import goal as goal_of
 
 def table(options: RunOptions | None = None) -> BehaviorTable:
     """An empty table."""
-    return BehaviorTable(options or make_options(), Ledger())
+    return BehaviorTable(options or make_options(), Ledger(), judge)
 
 
 def seeing(*observations: ObservationSpec, branches: tuple[int, ...] = (2,)) -> BehaviorSpec:
@@ -115,7 +119,7 @@ def test_a_ring_that_memory_cannot_hold_is_refused() -> None:
 def test_behaviors_share_the_memory() -> None:
     """Each fits, all together do not: the one too many is refused, and those that are there go on."""
     options = open_default()
-    one = footprint(make_spec(), options.behaviors[NAME], options.rollcast).total_bytes
+    one = judge(make_spec(), options.behaviors[NAME], options.rollcast).total_bytes
     behaviors = table(open_default(max_training_bytes=2 * one))
     for name in ("A", "B"):
         behaviors.declare(make_spec(name), 0, 1)
@@ -145,12 +149,13 @@ def test_a_footprint_counts_ring_and_networks() -> None:
     """More observations take more of both; the policy is what actors get, and each number of it is there seven times."""
     options = make_options()
     settings, service = options.behaviors[NAME], options.rollcast
-    small, large = (footprint(make_spec(size=size), settings, service) for size in (4, 400))
+    small, large = (judge(make_spec(size=size), settings, service) for size in (4, 400))
     assert large.row_bytes - small.row_bytes == 4 * 396
     assert large.policy_bytes - small.policy_bytes == 4 * 396 * 128
     assert large.network_bytes - small.network_bytes == 2 * 7 * 4 * 396 * 128
-    assert small.batch_bytes == 3 * 4 * settings.hyperparameters.batch_size * 2 * 2 * 128
     assert small.total_bytes == small.ring_rows * small.row_bytes + small.network_bytes + small.batch_bytes
+    layers = 4 * settings.hyperparameters.batch_size * 2 * 2 * 128  # of actor and critic
+    assert layers < small.batch_bytes < 3 * layers
 
 
 def with_network(network: dict[str, Any], trainer_type: str = "ppo", **changes: Any) -> RunOptions:
@@ -180,64 +185,56 @@ def test_width_and_depth_are_part_of_it(network: dict[str, Any], trainer_type: s
 
 
 def test_a_minibatch_in_parts_takes_less() -> None:
-    """What is computed at once counts, and a minibatch is no larger than the ring; gradients are added up in one more copy."""
+    """What is computed at once counts, and a minibatch is no larger than the ring."""
     network = {"hidden_units": 4096, "num_layers": 1}
     whole, parts, huge = (
         with_network(network, hyperparameters={"buffer_size": 20_000, **hyper})
         for hyper in ({"batch_size": 8192}, {"batch_size": 8192, "gradient_accumulation": 8}, {"batch_size": 2**40})
     )
-    found = [footprint(make_spec(), each.behaviors[NAME], each.rollcast) for each in (whole, parts, huge)]
-    assert found[1].batch_bytes * 8 == found[0].batch_bytes
-    assert found[1].network_bytes * 7 == found[0].network_bytes * 8
-    assert found[2].batch_bytes < found[2].ring_rows * 100_000
-    with pytest.raises(Untrainable, match=r"\d{15} of a minibatch.*lower .*batch_size"):
+    found = [judge(make_spec(), each.behaviors[NAME], each.rollcast) for each in (whole, parts, huge)]
+    assert found[0].batch_bytes == pytest.approx(8 * found[1].batch_bytes, rel=0.01)
+    assert found[1].network_bytes == found[0].network_bytes
+    assert found[2].batch_bytes < found[2].ring_rows * 200_000
+    with pytest.raises(Untrainable, match=r"\d{15,} of a minibatch.*lower .*batch_size"):
         table(with_network(network, "sac", hyperparameters={"batch_size": 2**40})).declare(make_spec(), 0, 1)
 
 
 def test_a_shared_critic_is_a_head() -> None:
     """It has hardly any parameters of its own."""
     one, two = (
-        footprint(make_spec(), each.behaviors[NAME], each.rollcast)
+        judge(make_spec(), each.behaviors[NAME], each.rollcast)
         for each in (with_network({}, hyperparameters={"shared_critic": shared}) for shared in (True, False))
     )
     assert one.policy_bytes == two.policy_bytes
     assert 1.9 < two.network_bytes / one.network_bytes < 2.0
 
 
-def test_a_footprint_counts_what_a_minibatch_leaves() -> None:
-    """The square of a list's length, a layer of generated weights for each row, and memory for the way back."""
+def test_a_footprint_counts_what_a_minibatch_keeps() -> None:
+    """The square of a list's length, a layer of generated weights for each row, and a memory."""
     options = make_options()
     settings, service = options.behaviors[NAME], options.rollcast
     batch_size = settings.hyperparameters.batch_size
-    plain = footprint(make_spec(), settings, service).batch_bytes
-    conditioned = footprint(seeing(GOAL), settings, service).batch_bytes
-    assert conditioned - plain == 3 * 4 * batch_size * 128 * 128
-    assert footprint(seeing(crowd(2000, 5)), settings, service).batch_bytes > 2000**2 * 4 * batch_size
-    with pytest.raises(Untrainable, match=r"\d{11} of a minibatch.*lower .*batch_size"):
+    plain = judge(make_spec(), settings, service).batch_bytes
+    generated = 4 * batch_size * 128 * 128
+    # In actor and critic, and two gradients.
+    assert 4 * generated < judge(seeing(GOAL), settings, service).batch_bytes < 4 * generated + 3 * plain
+    assert judge(seeing(crowd(2000, 5)), settings, service).batch_bytes > 2000**2 * 4 * batch_size
+    with pytest.raises(Untrainable, match=r"\d{11,} of a minibatch.*lower .*batch_size"):
         table(make_options(max_training_bytes=2**30)).declare(seeing(crowd(2000, 5)), 0, 1)
     memory = {"network_settings": {"memory": {"memory_size": 12}}, "time_horizon": 8}
     remembering = RunOptions.model_validate({"behaviors": {NAME: memory}}).behaviors[NAME]
-    found = footprint(make_spec(), remembering, service)
-    assert found.batch_bytes - plain == 3 * 4 * batch_size * 5 * 12
-    assert found.row_bytes - footprint(make_spec(), settings, service).row_bytes == 4 * 12
+    found = judge(make_spec(), remembering, service)
+    gates = 4 * batch_size * 2 * 6 * 6  # four gates, cell and its tanh, each half as wide as the memory
+    assert gates < found.batch_bytes - plain < 8 * gates
+    assert found.row_bytes - judge(make_spec(), settings, service).row_bytes == 4 * 12
 
 
-def test_free_memory_is_that_of_the_machine_or_of_the_container(tmp_path: Path) -> None:
-    """The smaller one counts; without such files, the machine's whole memory."""
-    meminfo, cgroup = tmp_path / "meminfo", tmp_path / "cgroup"
-    cgroup.mkdir()
-    everything = available_bytes(meminfo, cgroup)
-    assert everything > 2**28
-    meminfo.write_text("MemTotal:   4000 kB\nMemAvailable:   3000 kB\n")
-    assert available_bytes(meminfo, cgroup) == 3000 * 1024
-    (cgroup / "memory.max").write_text("max\n")
-    assert available_bytes(meminfo, cgroup) == 3000 * 1024
-    (cgroup / "memory.max").write_text("1000000\n")
-    (cgroup / "memory.current").write_text("400000\n")
-    assert available_bytes(meminfo, cgroup) == 600_000
-    meminfo.write_text("MemAvailable:\n")
-    assert available_bytes(meminfo, cgroup) == 600_000
-    assert 0 < available_bytes() <= everything
+def test_layers_of_more_bytes_than_a_tensor_can_have_are_refused() -> None:
+    """Generated weights of 2^60 numbers in a policy, and in twin critics."""
+    for trainer_type in ("ppo", "sac"):
+        run = with_network({"hidden_units": 2**20}, trainer_type)
+        with pytest.raises(Untrainable, match=r"more than \d{19} bytes; actors take at most"):
+            table(run).declare(seeing(GOAL), 0, 1)
 
 
 SMALL = NetworkSettings(hidden_units=16)
@@ -256,7 +253,7 @@ def options(*, signal: dict[str, Any], **service: Any) -> RunOptions:
 
 def declared(spec: BehaviorSpec, run: RunOptions) -> None:
     """Declares a behavior."""
-    BehaviorTable(run, Ledger()).declare(spec, 0, 1)
+    table(run).declare(spec, 0, 1)
 
 
 def named(*observations: Any) -> BehaviorSpec:
@@ -266,17 +263,17 @@ def named(*observations: Any) -> BehaviorSpec:
 
 
 def test_a_footprint_counts_the_signals() -> None:
-    """Seven copies of all that they learn, two of what stays as it was drawn, and what a minibatch leaves."""
+    """Seven copies of all that they learn, two of what stays as it was drawn, and what a minibatch keeps."""
     run = options(signal={"hidden_units": 16})
     spec, settings = named(vector(size=50)), run.behaviors[NAME]
-    found = footprint(spec, settings, run.rollcast)
-    (signal,) = (each for each in settings.reward_signals.active().values() if isinstance(each, LearnedSignalSettings))
-    count = signal_parameters("curiosity", signal, spec)
-    assert count.learned > 51 * 16 + 17 * 16
-    assert found.signal_bytes == 4 * (7 * count.learned + 3 * 32 * 2 * 2 * 16)
-    target = settings.model_copy(update={"reward_signals": RewardSignals(rnd=RNDSettings(network_settings=SMALL))})
+    found = judge(spec, settings, run.rollcast)
     body = 51 * 16 + 17 * 16
-    assert footprint(spec, target, run.rollcast).signal_bytes == 4 * ((7 + 2) * body + 3 * 32 * 2 * 2 * 16)
+    models = (33 * 256 + 257 * 2) + (19 * 256 + 257 * 16)
+    kept = found.signal_bytes - 4 * 7 * (body + models)
+    assert 4 * 32 * 2 * (16 + 256) < kept < 4 * 32 * 16 * (16 + 256)
+    target = settings.model_copy(update={"reward_signals": RewardSignals(rnd=RNDSettings(network_settings=SMALL))})
+    kept = judge(spec, target, run.rollcast).signal_bytes - 4 * (7 + 2) * body
+    assert 4 * 32 * 2 * 16 < kept < 4 * 32 * 32 * 16
     assert found.total_bytes > found.ring_rows * found.row_bytes + found.signal_bytes
 
 
@@ -311,6 +308,116 @@ def test_what_a_signal_cannot_see_is_refused() -> None:
 
 def test_signals_have_no_memory() -> None:
     """A memory block of theirs is left out, as in ML-Agents."""
-    run = options(signal={"memory": {}})
-    (network,) = signal_networks(run.behaviors[NAME]).values()
-    assert network.memory is None
+    spec, sizes = named(vector()), []
+    signals: tuple[dict[str, Any], ...] = ({}, {"memory": {}})
+    for signal in signals:
+        run = options(signal=signal)
+        sizes.append(judge(spec, run.behaviors[NAME], run.rollcast).signal_bytes)
+    assert sizes[0] == sizes[1]
+
+
+def replaying(service: dict[str, Any] | None = None, **hyper: Any) -> RunOptions:
+    """A run file with sac."""
+    block = {"trainer_type": "sac", "hyperparameters": hyper, "time_horizon": 64}
+    return RunOptions.model_validate({"behaviors": {NAME: block}, "rollcast": service or {}})
+
+
+def test_a_replay_memory_that_does_not_fit_is_refused_by_name() -> None:
+    """The message says what is too large and which setting makes it smaller."""
+    service = {"max_training_bytes": 2**28}
+    with pytest.raises(Untrainable, match=r"a replay memory of \d+ rows of \d+ bytes.*lower buffer_size") as caught:
+        table(replaying(service, buffer_size=10_000_000)).declare(make_spec(), 0, 1)
+    assert int(caught.value.metadata["needed_bytes"]) > 2**28
+    assert table(replaying(service)).declare(make_spec(), 0, 1).index == 0
+
+
+def test_a_footprint_counts_every_row_of_a_replay_memory() -> None:
+    """Rows and their bytes are those of the memory itself; critics are there seven times, and their targets twice."""
+    run, spec = replaying(buffer_size=30_000), make_spec(size=50)
+    found = judge(spec, run.behaviors[NAME], run.rollcast)
+    size = replay_size(replay_row_bytes(spec), buffer_size=30_000, time_horizon=64)
+    assert (found.ring_rows, found.row_bytes, found.replays) == (size.capacity_rows, replay_row_bytes(spec), True)
+    network = run.behaviors[NAME].network_settings
+    critics = sum(value.numel() for value in TwinCritic(spec, network, 1).parameters())
+    temperatures = len(spec.action.discrete_branches)
+    assert found.network_bytes == 7 * found.policy_bytes + 4 * (7 + 2) * critics + 4 * 7 * temperatures
+
+
+def test_the_ring_of_other_trainers_is_no_concern_of_a_replay_memory() -> None:
+    """A fixed ring and a limit of the lag are for trainers that learn from fresh steps."""
+    service = {"device_ring_steps": 100, "max_policy_lag": 3}
+    assert table(replaying(service)).declare(make_spec(), 0, 16).max_policy_lag == 0
+
+
+class OffMeta(TorchDispatchMode):
+    """Notes every tensor that is not on the meta device."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.found: set[tuple[str, torch.dtype, int]] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Looks at what goes in and what comes out."""
+        results = func(*args, **(kwargs or {}))
+        for value in tree_leaves((args, kwargs, results)):
+            if isinstance(value, torch.Tensor) and not value.is_meta:
+                self.found.add((str(func), value.dtype, value.numel()))
+        return results
+
+
+BOARD = ObservationSpec("board", np.dtype(np.float32), (4, 3, 5), ObservationKind.IMAGE, layout=ImageLayout.CHW)
+PIECE = ObservationSpec("piece", np.dtype(np.int32), (2,), ObservationKind.CATEGORICAL, categories=(3, 4))
+SPECS = {
+    "axes": specified(continuous=2),
+    "both": specified(vector(), PIECE, continuous=1, branches=(3, 2)),
+    "pictures": specified(image(shape=(40, 44, 3)), vector(), branches=(3,)),
+    "lists": specified(entities(), entities("others", (2, 7)), vector(), branches=(2,)),
+    "goals and lists": specified(entities(), goal_of(), continuous=2, branches=(3,)),
+}
+NETWORKS: dict[str, dict[str, Any]] = {
+    "plain": {"hidden_units": 8, "normalize": True},
+    "one layer": {"num_layers": 1, "vis_encode_type": "nature_cnn", "initialization": "lecun"},
+    "resnet": {"vis_encode_type": "resnet", "goal_conditioning_type": "none", "initialization": "kaiming"},
+    "memory": {"memory": {"memory_size": 6}, "activation": "swish"},
+}
+TOWER = {"tower": {"depth": 2, "width": 6}, "vis_encode_type": "fully_connected"}
+TOWERED = specified(BOARD, vector(), continuous=1, branches=(5,))
+
+
+def settings_of(trainer_type: str, network: dict[str, Any]) -> RunOptions:
+    """A run file with a network that every reward signal has, too."""
+    signals = {name: {"network_settings": network} for name in ("curiosity", "rnd")}
+    gail = {"demo_path": "none", "use_actions": True, "use_vail": True, "network_settings": network}
+    block = {
+        "trainer_type": trainer_type,
+        "network_settings": network,
+        "reward_signals": {"extrinsic": {}, "gail": gail, **signals},
+    }
+    return RunOptions.model_validate({"behaviors": {"Test": block}})
+
+
+@pytest.mark.parametrize("trainer_type", ["ppo", "appo", "impala", "sac"])
+@pytest.mark.parametrize(
+    ("spec", "network"),
+    [*itertools.product(SPECS.values(), NETWORKS.values()), (TOWERED, TOWER)],
+    ids=[*(f"{spec}, {network}" for spec, network in itertools.product(SPECS, NETWORKS)), "tower"],
+)
+def test_nothing_is_on_another_device_than_meta(spec: BehaviorSpec, network: dict[str, Any], trainer_type: str) -> None:
+    """But for constants, and the lengths of one sequence of a few steps, which LSTMs read on the host."""
+    run, seen = settings_of(trainer_type, network), OffMeta()
+    with seen:
+        found = judge(spec, run.behaviors["Test"], run.rollcast)
+    assert found.signal_bytes > 0
+    assert found.batch_bytes > 0
+    lengths = {found for found in seen.found if found[1] == torch.int64 and found[2] <= 5 and "memory" in network}
+    constants = {found for found in seen.found if found[2] == 1}
+    assert seen.found == lengths | constants
+
+
+def test_random_numbers_are_left_alone() -> None:
+    """A judgement draws none from torch's own generator."""
+    before = torch.get_rng_state()
+    for trainer_type in ("ppo", "sac"):
+        run = settings_of(trainer_type, NETWORKS["plain"])
+        judge(SPECS["axes"], run.behaviors["Test"], run.rollcast)
+    assert torch.equal(torch.get_rng_state(), before)

@@ -1,1 +1,0 @@
-"""Judges sizes of networks, rings and replay memories without torch."""

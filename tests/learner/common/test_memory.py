@@ -1,0 +1,25 @@
+"""How much memory is free."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from learner.common.memory import available_bytes
+
+
+def test_free_memory_is_that_of_the_machine_or_of_the_container(tmp_path: Path) -> None:
+    """The smaller one counts; without such files, the machine's whole memory."""
+    meminfo, cgroup = tmp_path / "meminfo", tmp_path / "cgroup"
+    cgroup.mkdir()
+    everything = available_bytes(meminfo, cgroup)
+    assert everything > 2**28
+    meminfo.write_text("MemTotal:   4000 kB\nMemAvailable:   3000 kB\n")
+    assert available_bytes(meminfo, cgroup) == 3000 * 1024
+    (cgroup / "memory.max").write_text("max\n")
+    assert available_bytes(meminfo, cgroup) == 3000 * 1024
+    (cgroup / "memory.max").write_text("1000000\n")
+    (cgroup / "memory.current").write_text("400000\n")
+    assert available_bytes(meminfo, cgroup) == 600_000
+    meminfo.write_text("MemAvailable:\n")
+    assert available_bytes(meminfo, cgroup) == 600_000
+    assert 0 < available_bytes() <= everything

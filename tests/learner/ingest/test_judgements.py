@@ -1,0 +1,111 @@
+"""Declarations are judged once, and only those who ask wait for it."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from rollcast.errors import Untrainable
+from rollcast.specs import BehaviorSpec
+
+from learner.ingest.behaviors import BehaviorTable
+from learner.ingest.ledger import Ledger
+from learner.link.footprint import Footprint
+from learner.settings.service import ServiceSettings
+from learner.settings.trainer import TrainerSettings
+from tests.learner.ingest.parts import make_spec, open_default
+
+WAIT_SECONDS = 20.0
+
+
+class SlowJudge:
+    """Judges when it may, and counts.
+
+    Attributes:
+        asked: is set when a judgement begins.
+        may_answer: is waited for.
+        names: of the behaviors that were judged.
+        refuses: names of those that cannot be trained.
+    """
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self.may_answer = threading.Event()
+        self.names: list[str] = []
+        self.refuses: set[str] = set()
+
+    def __call__(self, spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSettings) -> Footprint:
+        """Waits, and answers."""
+        self.names.append(spec.name)
+        self.asked.set()
+        assert self.may_answer.wait(WAIT_SECONDS)
+        if spec.name in self.refuses:
+            raise Untrainable(f"{spec.name}: no")
+        return Footprint(ring_rows=1, row_bytes=100)
+
+
+def test_a_second_actor_joins_the_judgement_of_the_first() -> None:
+    """Both get one behavior, which was judged once; meanwhile the table answers others."""
+    judge = SlowJudge()
+    behaviors = BehaviorTable(open_default(), Ledger(), judge)
+    with ThreadPoolExecutor(2) as actors:
+        both = [actors.submit(behaviors.declare, make_spec(), 0, 1) for _ in range(2)]
+        assert judge.asked.wait(WAIT_SECONDS)
+        assert behaviors.all() == ()
+        assert behaviors.state_dict() == {"behaviors": []}
+        judge.may_answer.set()
+        one, other = (each.result(WAIT_SECONDS) for each in both)
+    assert one is other
+    assert behaviors.all() == (one,)
+    assert judge.names == [one.name]
+    assert behaviors.declare(make_spec(), 0, 1) is one
+    assert judge.names == [one.name]
+
+
+def test_those_who_join_a_refusal_are_refused() -> None:
+    """A refused declaration is judged again when it comes again."""
+    judge = SlowJudge()
+    judge.refuses.add("A")
+    behaviors = BehaviorTable(open_default(), Ledger(), judge)
+    with ThreadPoolExecutor(2) as actors:
+        both = [actors.submit(behaviors.declare, make_spec("A"), 0, 1) for _ in range(2)]
+        assert judge.asked.wait(WAIT_SECONDS)
+        judge.may_answer.set()
+        for each in both:
+            with pytest.raises(Untrainable, match="A: no"):
+                each.result(WAIT_SECONDS)
+    count = len(judge.names)
+    judge.refuses.clear()
+    assert behaviors.declare(make_spec("A"), 0, 1).index == 0
+    assert len(judge.names) == count + 1
+
+
+def test_behaviors_that_are_declared_together_share_the_memory() -> None:
+    """Each fits alone: of those judged at the same time, only as many are taken as fit together."""
+    judge = SlowJudge()
+    behaviors = BehaviorTable(open_default(max_training_bytes=250), Ledger(), judge)
+    with ThreadPoolExecutor(3) as actors:
+        all_three = [actors.submit(behaviors.declare, make_spec(name), 0, 1) for name in ("A", "B", "C")]
+        assert judge.asked.wait(WAIT_SECONDS)
+        judge.may_answer.set()
+        refused = [each for each in all_three if each.exception(WAIT_SECONDS) is not None]
+    assert len(refused) == 1
+    with pytest.raises(Untrainable, match="beside 200 of other behaviors"):
+        refused[0].result()
+
+
+def test_restored_behaviors_count() -> None:
+    """They are judged when the next one is declared; one that the run file fits no longer takes nothing."""
+    judge = SlowJudge()
+    judge.may_answer.set()
+    before = BehaviorTable(open_default(), Ledger(), judge)
+    for name in ("A", "B"):
+        before.declare(make_spec(name), 0, 1)
+    judge.refuses.add("B")
+    judge.names.clear()
+    after = BehaviorTable(open_default(max_training_bytes=150), Ledger(), judge)
+    after.load_state_dict(before.state_dict())
+    assert judge.names == []
+    with pytest.raises(Untrainable, match="takes 100 bytes beside 100 of other behaviors"):
+        after.declare(make_spec("C"), 0, 1)

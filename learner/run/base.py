@@ -22,7 +22,7 @@ from learner.publish.describe import describe
 from learner.publish.publisher import PolicyPublisher
 from learner.publish.store import PolicyStore
 from learner.run.control import RunControl
-from learner.run.setup import choose_device, gpu_memory, make_metrics
+from learner.run.setup import choose_device, gpu_memory, keep_freed_memory, make_metrics
 from learner.run.stopping import Stopping
 from learner.service.run_info import RunInfo
 from learner.service.server import LearnerServer
@@ -71,6 +71,7 @@ class BaseRun(ABC):
         self.run_id = run_id
         self.generation = generation
         self.seed = seed
+        keep_freed_memory()
         self.device = choose_device(options)
         self.stopping = Stopping()
         self.commands = CommandChannel()

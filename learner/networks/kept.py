@@ -58,15 +58,15 @@ def kept_bytes(
 
 def _sizes(network: nn.Module, columns: Columns, compute: Callable[[Columns], object]) -> list[int]:
     """Returns the bytes of each storage of the columns, and of each that autograd saves."""
-    own = {value.untyped_storage() for value in (*network.parameters(), *network.buffers())}
-    kept = {value.untyped_storage() for value in columns.values()}
+    saved: list[Tensor] = []
 
-    def note(value: Tensor) -> Tensor:
-        if value.is_meta and value.untyped_storage() not in own:
-            kept.add(value.untyped_storage())
-        return value
+    def save(value: Tensor) -> int:
+        saved.append(value)
+        return len(saved) - 1  # not the tensor: a result that its own way back holds would never be freed
 
-    hooks = torch.autograd.graph.saved_tensors_hooks(note, lambda value: value)
-    with torch.enable_grad(), hooks:
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(save, saved.__getitem__):
         compute(columns)
+    kept = {value.untyped_storage() for value in (*columns.values(), *saved) if value.is_meta}
+    kept -= {value.untyped_storage() for value in (*network.parameters(), *network.buffers())}
+    saved.clear()
     return [storage.nbytes() for storage in kept]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -421,3 +423,52 @@ def test_random_numbers_are_left_alone() -> None:
         run = settings_of(trainer_type, NETWORKS["plain"])
         judge(SPECS["axes"], run.behaviors["Test"], run.rollcast)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+HOSTILE = """
+import resource
+import numpy as np
+from rollcast.enums import ObservationKind, ObservationRole
+from rollcast.errors import Untrainable
+from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from learner.ingest.behaviors import BehaviorTable
+from learner.ingest.ledger import Ledger
+from learner.settings.options import RunOptions
+from learner.trainers.judge import judge
+def table(**network):
+    block = {"trainer_type": "sac", "time_horizon": 64, "network_settings": network}
+    return BehaviorTable(RunOptions.model_validate({"behaviors": {"A": block}, "rollcast": {"max_training_bytes": 2**32}}), Ledger(), judge)
+def seen(name, dtype, shape, kind=ObservationKind.VECTOR, **more):
+    return ObservationSpec(name, np.dtype(dtype), shape, kind, **more)
+categories = tuple(seen(f"c{n}", "int32", (1,), ObservationKind.CATEGORICAL, categories=(65_536,)) for n in range(63))
+elements = tuple(seen(f"e{n}", "int8", (65_536,), ObservationKind.CATEGORICAL, categories=(1,) * 65_536) for n in range(16))
+goal = seen("goal", "float32", (3,), role=ObservationRole.GOAL)
+crowd = seen("crowd", "uint8", (1_900_000, 1), ObservationKind.ENTITIES)
+board = seen("board", "uint8", (700, 700, 3), ObservationKind.IMAGE)
+cases = [
+    ((*categories, goal), {"hidden_units": 2**20, "num_layers": 1}),
+    (elements, {}),
+    ((goal,), {"hidden_units": 2**20}),
+    ((crowd,), {}),
+    ((board,), {"tower": {"depth": 10, "width": 2**20}}),
+    ((goal,), {"hidden_units": 2**14, "num_layers": 64}),
+]
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for observations, network in cases:
+    try:
+        table(**network).declare(BehaviorSpec("A", observations, ActionSpec(2, (65_536 // 256,) * 256)), 0, 1)
+    except Untrainable:
+        print("refused")
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.slow
+def test_the_largest_declarations_are_refused_in_little_memory() -> None:
+    """Of all that the wire and the run file allow, nothing is allocated; what torch loads for the first of them counts, too."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", HOSTILE], capture_output=True, text=True, timeout=100, check=False
+    )
+    *refused, added_kib = done.stdout.split()
+    assert refused == ["refused"] * 6, done.stderr
+    assert int(added_kib) < 300 * 1024

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 from typing import Final
 
@@ -22,8 +23,8 @@ from rollcast.limits import OLDEST_PROTOCOL_REVISION, PROTOCOL_REVISION
 from rollcast.specs import BehaviorSpec
 from rollcast.v1 import session_pb2
 
-from learner.ingest.behaviors import BehaviorTable
-from learner.ingest.session import ActorCounters, PolicyState, check_agents
+from learner.ingest.behaviors import Behavior, BehaviorTable
+from learner.ingest.session import ActorCounters, ActorSession, PolicyState, check_agents
 from learner.ingest.sessions import Opened, Opening, Resumption, SessionTable
 from learner.ingest.times import ActorTimes, report_seconds
 from learner.observe.metrics.learner import SessionMetrics
@@ -64,6 +65,8 @@ class SessionService:
         self._behaviors = behaviors
         self._run = run
         self._unusable = Throttle()
+        # Not the loop's own, in which policies are encoded; and one, as judgements at the same time take as long together.
+        self._judging = ThreadPoolExecutor(1, thread_name_prefix="judge")
 
     def handlers(self) -> Handlers:
         """Returns the methods."""
@@ -136,13 +139,7 @@ class SessionService:
         check_agents(request.agents)
         spec = BehaviorSpec.from_message(request.spec)
         agents = request.agents + self._sessions.agents(spec.name, besides=session)
-        judged = asyncio.ensure_future(asyncio.to_thread(self._behaviors.declare, spec, request.team, agents))
-        try:
-            while not (await asyncio.wait({judged}, timeout=self._sessions.lease_seconds / 3))[0]:
-                self._sessions.touch(session)  # the actor is not lost: it waits for an answer
-        finally:
-            judged.cancel()  # of no effect once there is an answer
-        behavior = judged.result()
+        behavior = await self._declared(session, spec, request.team, agents)
         session = self._sessions.get(request.session_id, request.epoch)  # it may have been closed meanwhile
         is_new = behavior.index not in session.accounts
         self._sessions.declare(session, behavior, request.team, request.agents)
@@ -157,6 +154,18 @@ class SessionService:
             cut_at_swap=behavior.cut_at_swap,
             training=behavior.training,
         )
+
+    async def _declared(self, session: ActorSession, spec: BehaviorSpec, team: int, agents: int) -> Behavior:
+        """Returns the behavior of a declaration; one that must be judged first waits for its turn, and keeps its lease."""
+        if self._behaviors.by_name(spec.name) is not None:
+            return self._behaviors.declare(spec, team, agents)
+        judged = asyncio.get_running_loop().run_in_executor(self._judging, self._behaviors.declare, spec, team, agents)
+        try:
+            while not (await asyncio.wait({judged}, timeout=self._sessions.lease_seconds / 3))[0]:
+                self._sessions.touch(session)  # the actor is not lost: it waits for an answer
+        finally:
+            judged.cancel()  # of no effect once there is an answer
+        return judged.result()
 
     async def renew_session(
         self, request: session_pb2.RenewSessionRequest, _context: BytesContext

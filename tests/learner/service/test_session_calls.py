@@ -14,6 +14,7 @@ from rollcast.v1 import session_pb2
 
 from learner.ingest.sessions import MAX_TEAMS
 from learner.link.footprint import Footprint
+from learner.settings.options import RunOptions
 from learner.settings.service import ServiceSettings
 from learner.settings.trainer import TrainerSettings
 from tests.learner.service.harness import Actor, async_test, eventually, failure, running
@@ -115,6 +116,40 @@ async def test_an_actor_that_waits_for_a_judgement_is_not_lost() -> None:
         assert not declared.done()
         may_answer.set()
         assert (await declared).behavior_index == 0
+
+
+@async_test
+async def test_judgements_hold_up_neither_known_declarations_nor_each_other_for_long() -> None:
+    """One is made at a time; a behavior that is there waits for none, and the threads that encode policies are free."""
+    may_answer, at_once, most = threading.Event(), 0, 0
+
+    def judge(spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSettings) -> Footprint:
+        nonlocal at_once, most
+        del settings, service
+        at_once += 1
+        most = max(most, at_once)
+        assert spec.name == "Known" or may_answer.wait(20.0)
+        at_once -= 1
+        return Footprint(ring_rows=1, row_bytes=1)
+
+    options = RunOptions.model_validate({"default_settings": {"time_horizon": 8}})
+    async with (
+        running(options, judge_declaration=judge) as learner,
+        Actor(learner.server.port) as actor,
+        Actor(learner.server.port, "other") as other,
+    ):
+        await actor.open()
+        await other.open()
+        await other.declare(make_spec("Known"))
+        names = [f"New{number}" for number in range(40)]  # more than a pool of threads has
+        declared = [asyncio.create_task(actor.declare(make_spec(name))) for name in names]
+        await asyncio.sleep(0.5)
+        assert (await other.declare(make_spec("Known"))).behavior_index == 0
+        assert await asyncio.wait_for(asyncio.to_thread(lambda: "encoded"), 10.0) == "encoded"
+        assert not any(each.done() for each in declared)
+        may_answer.set()
+        assert len({(await each).behavior_index for each in declared}) == len(names)
+        assert most == 1
 
 
 @async_test

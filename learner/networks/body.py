@@ -13,6 +13,7 @@ from learner.networks.encoders import Encoded, ObservationEncoder
 from learner.networks.initializers import Initializer
 from learner.networks.lstm import Memory, Unrolled
 from learner.networks.tower import BoardEncoder
+from learner.networks.visual import AddedEncoder
 from learner.settings.network import NetworkSettings
 
 Needed = TypeVar("Needed")
@@ -33,7 +34,8 @@ class Body(nn.Module):
         size: width of what comes out: ``hidden_units``, half of the memory's size, or the numbers of a tower's planes.
         memory: the recurrent part; None without.
         planes: the shape of what comes out of a residual tower; None of anything else.
-        encoder_learns: whether the encoders have parameters that are trained.
+        encodes_alike: whether the encoder of another body for the same observations computes the same: it has no weights,
+            trained or not, and is no package's, which may have drawn what it holds.
     """
 
     def __init__(self, specs: tuple[ObservationSpec, ...], settings: NetworkSettings, initializer: Initializer) -> None:
@@ -53,7 +55,9 @@ class Body(nn.Module):
         self.conditioned = ConditionedLayer(inputs, units, goals, kind, initializer) if goals else None
         self.memory = Memory(units, settings.memory.memory_size, initializer) if settings.memory is not None else None
         self.size = units if self.memory is None else self.memory.size
-        self.encoder_learns = any(parameter.requires_grad for parameter in self.encoder.parameters())
+        self.encodes_alike = not list(self.encoder.parameters()) and not any(
+            isinstance(module, AddedEncoder) for module in self.encoder.modules()
+        )
 
     @property
     def memory_size(self) -> int:

@@ -100,8 +100,8 @@ class ActorCritic(nn.Module):
         if isinstance(critic, ValueHead):
             values = critic.forward(hidden)
         else:
-            # Encoders that do not learn are the same in both: the normalizers of an observation share their statistics.
-            seen = critic.body.encoder.encode(list(observations)) if critic.body.encoder_learns else encoded
+            # Encoders without weights are the same in both: the normalizers of an observation share their statistics.
+            seen = encoded if critic.body.encodes_alike else critic.body.encoder.encode(list(observations))
             values = critic.head.forward(critic.body.compute(seen, of_critic))
         return policy.act(hidden, action_masks), values
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 import torch
 
 from learner.networks.policy import PolicyNetwork
 from learner.networks.value import ActorCritic, build_critic
 from learner.settings.network import NetworkSettings
-from tests.learner.networks.specs import behavior, vector
+from tests.learner.installed import install
+from tests.learner.networks.specs import behavior, image, vector
 
 SETTINGS = NetworkSettings(hidden_units=16, normalize=True)
 SPEC = behavior(vector(), vector("other", 2), branches=(3,))
@@ -35,3 +39,39 @@ def test_a_shared_critic_adds_a_head_only() -> None:
     apart, shared = make(shared=False), make(shared=True)
     assert apart.policy.state_dict().keys() == shared.policy.state_dict().keys()
     assert [name for name, _ in shared.critic.named_parameters()] == ["values.weight", "values.bias"]
+
+
+DRAWN = """
+from torch import nn
+
+class Kept(nn.Module):
+    def __init__(self, spec, size, initializer):
+        super().__init__()
+        self.dense = initializer.linear(spec.size, size, 1.0).requires_grad_(False)
+
+    def forward(self, observation):
+        return self.dense(observation.float().flatten(1))
+
+class Buffered(nn.Module):
+    def __init__(self, spec, size, initializer):
+        super().__init__()
+        self.register_buffer("weights", initializer.linear(spec.size, size, 1.0).weight.detach())
+
+    def forward(self, observation):
+        return observation.float().flatten(1) @ self.weights.t()
+"""
+
+
+@pytest.mark.parametrize("kind", ["parameters", "buffer"])
+def test_a_critic_is_trained_on_what_it_values_where_encoders_were_drawn(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Actor and critic each draw features that are not trained: the critic looks at its own, alone and beside the policy."""
+    points = {"rollcast.encoders": {"parameters": "drawn_features:Kept", "buffer": "drawn_features:Buffered"}}
+    monkeypatch.syspath_prepend(install(tmp_path, "drawn_features", DRAWN, points))
+    spec = behavior(image(shape=(8, 8, 3)), vector(), branches=(3,))
+    settings = NetworkSettings(hidden_units=16, vis_encode_type=kind)
+    policy = PolicyNetwork(spec, settings)
+    network = ActorCritic(policy, build_critic(policy, settings, signals=1, shared=False))
+    observations = [torch.randint(0, 256, (5, 8, 8, 3), dtype=torch.uint8), torch.randn(5, 4)]
+    assert torch.allclose(network(observations, None)[1], network.values(observations), atol=1e-6)

@@ -56,7 +56,11 @@ class FlatAdam:
         self._reduce = reduce
         self._named = {name: value for name, value in network.named_parameters() if value.requires_grad}
         self._parameters = list(self._named.values())
-        self._vector, self._gradient = _flatten(self._parameters)
+        self._vector = flatten(self._parameters)
+        self._gradient = torch.zeros_like(self._vector)
+        parts = torch.split(self._gradient, [parameter.numel() for parameter in self._parameters])
+        self._slopes = [part.view(value.shape) for part, value in zip(parts, self._parameters, strict=True)]
+        self.zero_grad()
         self._first = torch.zeros_like(self._vector)
         self._second = torch.zeros_like(self._vector)
         self._step = torch.zeros((), device=self._vector.device)
@@ -69,8 +73,14 @@ class FlatAdam:
         return self._vector
 
     def zero_grad(self) -> None:
-        """Sets the gradient of every parameter to zero; `torch.Tensor.backward` adds to it."""
+        """Sets the gradient of every parameter to zero; `torch.Tensor.backward` adds to it.
+
+        A loss that takes gradients itself may have left others in their places (`torch.nn.Module.zero_grad` does).
+        """
         self._gradient.zero_()
+        for parameter, slopes in zip(self._parameters, self._slopes, strict=True):
+            if parameter.grad is not slopes:
+                parameter.grad = slopes
 
     @torch.no_grad()
     def step(self, weight: float = 1.0) -> None:
@@ -187,19 +197,6 @@ def flatten(parameters: Sequence[nn.Parameter]) -> Tensor:
     for parameter, values in zip(parameters, parts, strict=True):
         parameter.data = values.view(parameter.shape)
     return vector
-
-
-def _flatten(parameters: list[nn.Parameter]) -> tuple[Tensor, Tensor]:
-    """Moves parameters into one vector ``[P]`` and their gradients into another, and leaves views in their places."""
-    vector = flatten(parameters)
-    gradient = torch.zeros_like(vector)
-    parts = torch.split(gradient, [parameter.numel() for parameter in parameters])
-    for parameter, slopes in zip(parameters, parts, strict=True):
-        parameter.grad = slopes.view(parameter.shape)
-    return vector, gradient
-
-
-_BETA1, _BETA2 = 0.9, 0.999
 
 
 class ListedAdam:

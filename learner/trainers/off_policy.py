@@ -18,7 +18,7 @@ from learner.networks.squashed import squash_of
 from learner.observe.metrics.behaviors import LossNumbers
 from learner.optimizers.adam import FlatAdam, Snapshot
 from learner.settings.trainer import TrainerSettings
-from learner.trainers.actor_critic.loss import LossTerms, statistic_of
+from learner.trainers.actor_critic.loss import LossTerms, require_terms, statistic_of
 from learner.trainers.auxiliaries import Auxiliaries
 from learner.trainers.base import TrainerContext
 from learner.trainers.intake import Taken
@@ -258,7 +258,10 @@ class OffPolicyTrainer(ReplayTrainer):
             optimizer.zero_grad()
         for part in parts:
             batch = self._batches.read(part)
-            total, scalars = self.loss(batch)
+            terms = self.loss(batch)
+            if self._learned is None:  # once a turn
+                require_terms(terms, self.loss)
+            total, scalars = terms
             (total if len(parts) == 1 else total * part.steps).backward()
             self._learned = Learned(batch, total.detach(), scalars)
         weight = 1.0 if len(parts) == 1 else float(sum(part.steps for part in parts))

@@ -14,10 +14,11 @@ from torch import Tensor
 from learner.buffers.batches import Minibatches
 from learner.buffers.columns import ACTION_MASK, CONTINUOUS_ACTION, DISCRETE_ACTION, LOG_PROB
 from learner.buffers.sequences import SequenceMinibatches
+from learner.common.exits import ExitCode, UserError
 from learner.networks.value import ActorCritic, Sequences
 from learner.optimizers.adam import FlatAdam
 from learner.trainers.actor_critic.experience import ADVANTAGE, RETURNS, Experience
-from learner.trainers.actor_critic.loss import Batch, Coefficients, Loss, log_probability
+from learner.trainers.actor_critic.loss import Batch, Coefficients, Loss, log_probability, require_terms
 
 
 class EpochSums(NamedTuple):
@@ -65,6 +66,7 @@ def run_epochs(
 
     Raises:
         ValueError: there are no epochs.
+        UserError: the loss, which may be a package's, returned something else than it must.
     """
     sums: Tensor | None = None
     all_drawn = 0
@@ -75,6 +77,11 @@ def run_epochs(
             seen = [columns[name] for name in observations]
             output, values = network.forward(seen, columns.get(ACTION_MASK), sequences)
             terms = loss(output, values, batch, coefficients)
+            if sums is None:
+                require_terms(terms, loss)
+                names = tuple(terms.scalars)
+            elif tuple(terms.scalars) != names:
+                raise _renamed(loss, names, tuple(terms.scalars))
             if not steps:
                 optimizer.zero_grad()
             if parts == 1:
@@ -97,10 +104,18 @@ def run_epochs(
         all_drawn += drawn
     if sums is None:
         raise ValueError(f"an update needs at least one epoch, got {epochs}")
-    named = dict(zip(terms.scalars, sums.unbind(), strict=True))
+    named = dict(zip(names, sums.unbind(), strict=True))
     with torch.no_grad():
         log_prob = log_probability(output, batch.continuous, batch.discrete, coefficients.ratio)
         return EpochSums(named, log_prob - batch.log_prob, all_drawn)
+
+
+def _renamed(loss: Loss, before: tuple[str, ...], now: tuple[str, ...]) -> UserError:
+    name = getattr(loss, "__qualname__", type(loss).__name__)
+    return UserError(
+        ExitCode.TRAINER_FAILED,
+        f"the loss {name} reported {', '.join(before)}, and then {', '.join(now)}: their names and order must be the same each time",
+    )
 
 
 def _drawn(

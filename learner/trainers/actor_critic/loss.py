@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from learner.common.exits import ExitCode, UserError
 from learner.networks.distributions import categorical_log_prob, gaussian_entropy, gaussian_log_prob
 from learner.networks.policy import PolicyOutput
 
@@ -77,6 +78,33 @@ class LossTerms(NamedTuple):
 
     total: Tensor
     scalars: Mapping[str, Tensor]
+
+
+def require_terms(terms: object, loss: object) -> None:
+    """Looks whether a loss, which a package may have written, returned what it must; reads no number from the device.
+
+    Raises:
+        UserError: it did not: the loss and what is wrong with its result are named.
+    """
+    total, scalars = terms if isinstance(terms, LossTerms) else (terms, None)
+    if not isinstance(total, Tensor) or not isinstance(scalars, Mapping):
+        wrong = f"returned a {type(total).__name__}: it must be LossTerms of a total, a tensor, and scalars by name"
+    elif total.numel() != 1 or not total.requires_grad:
+        has = "" if total.requires_grad else ", without a gradient"
+        wrong = (
+            f"has a total of shape {list(total.shape)}{has}: it must be a scalar that the networks' parameters lead to"
+        )
+    elif not scalars:
+        wrong = "reports no scalars: policy_loss, for example"
+    else:
+        odd = next((name for name, value in scalars.items() if not isinstance(value, Tensor) or value.dim()), None)
+        if odd is None:
+            return
+        value = scalars[odd]
+        found = f"a tensor of shape {list(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+        wrong = f"reports {found} as {odd!r}: it must be a tensor of no axes (take the mean)"
+    name = getattr(loss, "__qualname__", type(loss).__name__)
+    raise UserError(ExitCode.TRAINER_FAILED, f"the loss {name} {wrong}")
 
 
 def statistic_of(name: str) -> str:

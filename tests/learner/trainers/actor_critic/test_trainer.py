@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from rollcast.enums import SegmentEnd
 from rollcast.specs import BehaviorSpec
 from torch import Tensor
 
-from learner.common.exits import UserError
+from learner.common.exits import ExitCode, UserError
 from learner.networks.policy import PolicyOutput
 from learner.optimizers.adam import FlatAdam
 from learner.optimizers.reduce import SingleLearner
@@ -65,6 +65,71 @@ def test_what_a_loss_reports_is_shown_and_handed_to_its_trainer() -> None:
     bench.put(SyntheticActor(bench, 9).chunk([20] * 4, columns={"reward": np.full(80, 3e38, np.float32)}))
     trainer.advance()
     assert (trainer.version, len(trainer.heard)) == (1, 1)
+
+
+def _changed(change: Callable[[LossTerms, PPOTrainer, int], Any]) -> type[PPOTrainer]:
+    """PPO whose loss returns something else; ``change`` also gets the trainer, and how many losses there were."""
+
+    class Odd(PPOTrainer):
+        losses = 0
+
+        def loss(self, output: PolicyOutput, values: Tensor, batch: Batch, coefficients: Coefficients) -> LossTerms:
+            self.losses += 1
+            changed: LossTerms = change(super().loss(output, values, batch, coefficients), self, self.losses)
+            return changed
+
+    return Odd
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda terms, *_: terms.total, "returned a Tensor: it must be LossTerms"),
+        (lambda terms, *_: LossTerms(0.5, terms.scalars), "returned a float: it must be LossTerms"),  # type: ignore[arg-type]
+        (
+            lambda terms, *_: LossTerms(terms.total.detach(), terms.scalars),
+            r"has a total of shape \[\], without a gradient",
+        ),
+        (
+            lambda terms, *_: LossTerms(terms.total.expand(4, 1), terms.scalars),
+            r"has a total of shape \[4, 1\]: it must be a scalar",
+        ),
+        (lambda terms, *_: LossTerms(terms.total, {}), "reports no scalars"),
+        (lambda terms, *_: LossTerms(terms.total, {"x": 0.5}), "reports a float as 'x'"),  # type: ignore[dict-item]
+        (
+            lambda terms, *_: LossTerms(terms.total, {"x": terms.total.reshape(1)}),
+            r"reports a tensor of shape \[1\] as 'x'",
+        ),
+        (lambda terms, _, losses: LossTerms(terms.total, {f"x{losses}": terms.total}), "reported x1, and then x2"),
+    ],
+)
+def test_what_is_no_loss_is_told_in_one_line(change: Callable[..., Any], message: str) -> None:
+    """The mistakes of a package's author end the run with a line that names the loss and what to change."""
+    bench, trainer = make_kind(_changed(change), "ppo")
+    with pytest.raises(UserError, match=rf"the loss \S*Odd\.loss {message}") as caught:
+        feed(bench, SyntheticActor(bench), 1, trainer)
+    assert caught.value.exit_code is ExitCode.TRAINER_FAILED
+
+
+def test_a_loss_that_takes_gradients_itself_changes_nothing() -> None:
+    """Whether it drops those of the parameters or puts others in their places: the optimizer's are descended."""
+
+    def drops(terms: LossTerms, trainer: PPOTrainer, _: int) -> LossTerms:
+        trainer.network.zero_grad()
+        return terms
+
+    def replaces(terms: LossTerms, trainer: PPOTrainer, _: int) -> LossTerms:
+        for parameter in trainer.network.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        return terms
+
+    found = []
+    for change in (lambda terms, *_: terms, drops, replaces):
+        bench, trainer = make_kind(_changed(change), "ppo")
+        feed(bench, SyntheticActor(bench), 2, trainer)
+        found.append(trainer.optimizer.parameters)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
 
 
 SMALL: Mapping[str, Any] = {"network_settings": {"hidden_units": 8, "normalize": True}}

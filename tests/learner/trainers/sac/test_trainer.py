@@ -12,7 +12,7 @@ import torch
 from rollcast.specs import BehaviorSpec
 
 from learner.buffers.replay_file import FILE_NAME
-from learner.common.exits import UserError
+from learner.common.exits import ExitCode, UserError
 from learner.rewards.transitions import Transitions
 from learner.trainers import replay
 from learner.trainers.rl import TrainerFailedError
@@ -386,3 +386,14 @@ def test_towers_train(spec: BehaviorSpec) -> None:
     parameters = {name for name, _ in trainer.networks.named_parameters()}
     assert "critic.encoder.stem.weight" in parameters
     assert not [name for name in parameters if torch.equal(after[name], before[name])]
+
+
+def test_what_is_no_loss_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in actor-critics: the loss of a package's trainer is named, and what to change."""
+    right = SACTrainer.loss
+    odd: Any = {"x": 0.5}
+    monkeypatch.setattr(SACTrainer, "loss", lambda self, batch: right(self, batch)._replace(scalars=odd))
+    bench, trainer = make()
+    with pytest.raises(UserError, match="reports a float as 'x': it must be a tensor of no axes") as caught:
+        feed(bench, SyntheticActor(bench), trainer)
+    assert caught.value.exit_code is ExitCode.TRAINER_FAILED

@@ -166,11 +166,17 @@ class AddedEncoder(nn.Module):
         self.encoder.to(torch.get_default_device())  # what it read from a file, for example
         example = torch.zeros(2, *spec.shape, dtype=getattr(torch, spec.dtype.name))
         with torch.no_grad():
-            made = tuple(make(_SETTING, kind, lambda: self.encoder(example)).shape)
-        if made != (2, size):
+            made = make(_SETTING, kind, lambda: self.encoder(example))
+        if not isinstance(made, Tensor) or made.shape != (2, size) or made.dtype != torch.float32:
+            shown = (
+                f"{list(made.shape)} {made.dtype}"
+                if isinstance(made, Tensor)
+                else f"a value of type {type(made).__name__}"
+            )
             raise UserError(
                 ExitCode.RUN_FILE,
-                f"{_SETTING} names {kind!r}, which makes {list(made)} of {list(example.shape)}: it must be [2, {size}]",
+                f"{_SETTING} names {kind!r}, which makes {shown} of {list(example.shape)}: "
+                f"it must be [2, {size}] torch.float32",
             )
 
     def forward(self, observation: Tensor) -> Tensor:

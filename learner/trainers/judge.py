@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import torch
 from rollcast.enums import Squash
@@ -13,7 +14,8 @@ from rollcast.specs import BehaviorSpec
 from torch import nn
 
 from learner.buffers.replay import replay_row_bytes, replay_size
-from learner.common.exits import UserError
+from learner.common.exits import ExitCode, UserError
+from learner.common.plugins import in_one_line
 from learner.link.footprint import Footprint
 from learner.networks.kept import KeptBytes
 from learner.networks.observations import ObservationError
@@ -35,6 +37,9 @@ _FIXED_COPIES: Final = 2
 """Of what is not learned by gradients (targets of critics and of rnd): parameters, and what a failed update restores."""
 _BEYOND_BYTES: Final = 2**63
 """Stands for networks with a layer of more bytes than a tensor can have."""
+_OVERFLOW: Final = "overflow"
+"""Torch's word where a tensor would have more bytes than there are numbers."""
+_Made = TypeVar("_Made")
 
 
 class BuildsNetworks(Protocol):
@@ -70,7 +75,7 @@ def judge(spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSetting
     except UserError as error:
         raise Untrainable(f"{spec.name}: {error.message}", metadata={"behavior": spec.name}) from error
     except RuntimeError as error:
-        if "overflow" not in str(error):  # torch's word where a tensor would have more bytes than there are numbers
+        if _OVERFLOW not in str(error):
             raise
         return Footprint(*_experience(spec, settings, service), policy_bytes=_BEYOND_BYTES, network_bytes=_BEYOND_BYTES)
 
@@ -82,9 +87,9 @@ def _counted(spec: BehaviorSpec, settings: TrainerSettings, experience: Footprin
         UserError: a network cannot be built for the behavior.
         RuntimeError: a tensor of one would be too large for torch.
     """
-    kind = _trainer(settings)
+    kind, calls = _trainer(settings), _Calls(settings.trainer_type)
     with torch.device("meta"):
-        network = kind.build_networks(spec, settings, None)
+        network = calls.networks(lambda: kind.build_networks(spec, settings, None))
     policy_bytes = _FLOAT_BYTES * sum(value.numel() for value in network.get_submodule("policy").parameters())
     counted = replace(experience, policy_bytes=policy_bytes, network_bytes=trained_bytes(network))
     if policy_bytes > MAX_POLICY_BYTES:
@@ -95,9 +100,56 @@ def _counted(spec: BehaviorSpec, settings: TrainerSettings, experience: Footprin
     signals = _signals(spec, settings)
     return replace(
         counted,
-        batch_bytes=kind.minibatch_bytes(network, spec, settings).of(rows),
+        batch_bytes=calls.made("minibatch_bytes", lambda: kind.minibatch_bytes(network, spec, settings).of(rows)),
         signal_bytes=sum(trained_bytes(found.network) + found.kept.of(rows) for found in signals),
     )
+
+
+class _Calls:
+    """Calls a trainer's own code, so that a fault of a package is told to the actor in one line.
+
+    Args:
+        trainer_type: of the run file.
+    """
+
+    def __init__(self, trainer_type: str) -> None:
+        self._trainer_type = trainer_type
+        self._is_ours = trainer_type in registry.own_trainers()
+
+    def made(self, method: str, call: Callable[[], _Made]) -> _Made:
+        """Returns what a method makes.
+
+        Raises:
+            UserError: it belongs to a package, and raised.
+            RuntimeError: a tensor would be too large for torch.
+        """
+        try:
+            return call()
+        except UserError:
+            raise
+        except Exception as error:
+            if self._is_ours or (isinstance(error, RuntimeError) and _OVERFLOW in str(error)):
+                raise
+            raise self._fault(f"{method} failed: {in_one_line(error)}") from error
+
+    def networks(self, build: Callable[[], nn.Module]) -> nn.Module:
+        """Returns what ``build_networks`` makes.
+
+        Raises:
+            UserError: it belongs to a package, and raised or made something else.
+            RuntimeError: a tensor would be too large for torch.
+        """
+        found: Any = self.made("build_networks", build)
+        if not isinstance(found, nn.Module):
+            raise self._fault(f"build_networks made a value of type {type(found).__name__}, not a torch.nn.Module")
+        if not isinstance(dict(found.named_children()).get("policy"), nn.Module):
+            raise self._fault(f"build_networks made a {type(found).__name__} without an attribute policy")
+        return found
+
+    def _fault(self, what: str) -> UserError:
+        return UserError(
+            ExitCode.RUN_FILE, f"trainer_type names {self._trainer_type!r}, whose {what}; the package must be repaired"
+        )
 
 
 def trained_bytes(network: nn.Module) -> int:

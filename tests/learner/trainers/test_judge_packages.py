@@ -34,14 +34,57 @@ ENCODERS = """
         def __init__(self, spec, size, initializer):
             super().__init__(spec, size, initializer)
             self.norm = float(self.own.weight.sum())
+
+    class Nothing(Filtered):
+        def forward(self, observation):
+            return None
+
+    class Whole(Filtered):
+        def forward(self, observation):
+            return super().forward(observation).long()
+    """
+TRAINERS = """
+    from torch import nn
+    from learner.settings.hyperparameters import ReplayHyperparameters
+    from learner.trainers.off_policy import OffPolicyTrainer
+
+    class Nothing(OffPolicyTrainer):
+        settings_model = ReplayHyperparameters
+
+        @classmethod
+        def build_networks(cls, spec, settings, generator):
+            return None
+
+    class Headless(Nothing):
+        @classmethod
+        def build_networks(cls, spec, settings, generator):
+            return nn.Linear(2, 2)
+
+    class Foreign(Nothing):
+        @classmethod
+        def build_networks(cls, spec, settings, generator):
+            return nn.ModuleDict({"policy": nn.Linear(2, 2)})
+
+    class Faulty(Nothing):
+        @classmethod
+        def build_networks(cls, spec, settings, generator):
+            return spec.nothing
+
+    class Bound(Nothing):
+        def build_networks(self, spec, settings, generator):
+            return None
     """
 SPEC = behavior(image(shape=(20, 20, 3)), branches=(2,))
 
 
 @pytest.fixture(autouse=True)
 def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = {"filtered": "judged_encoders:Filtered", "reading": "judged_encoders:Reading"}
-    monkeypatch.syspath_prepend(str(install(tmp_path, "judged_encoders", ENCODERS, {"rollcast.encoders": names})))
+    encoders = {name.lower(): f"judged_encoders:{name}" for name in ("Filtered", "Reading", "Nothing", "Whole")}
+    trainers = {
+        name.lower(): f"judged_trainers:{name}" for name in ("Nothing", "Headless", "Foreign", "Faulty", "Bound")
+    }
+    monkeypatch.syspath_prepend(str(install(tmp_path, "judged_encoders", ENCODERS, {"rollcast.encoders": encoders})))
+    monkeypatch.syspath_prepend(str(install(tmp_path, "judged_trainers", TRAINERS, {"rollcast.trainers": trainers})))
 
 
 def options(encoder: str) -> RunOptions:
@@ -66,4 +109,33 @@ def test_an_encoder_that_reads_its_weights_is_refused_in_one_line() -> None:
         Untrainable, match=r"Test: network_settings.vis_encode_type names 'reading', which failed: "
     ) as found:
         judge(SPEC, run.behaviors["Test"], run.rollcast)
+    assert "\n" not in found.value.message
+
+
+@pytest.mark.parametrize(
+    ("encoder", "made"), [("nothing", "a value of type NoneType"), ("whole", r"\[2, 64\] torch.int64")]
+)
+def test_an_encoder_that_makes_something_else_is_refused(encoder: str, made: str) -> None:
+    """Whatever it returns, the message says what that is and what it must be."""
+    run = options(encoder)
+    with pytest.raises(Untrainable, match=rf"which makes {made} of .* it must be \[2, 64\] torch.float32"):
+        judge(SPEC, run.behaviors["Test"], run.rollcast)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "fault"),
+    [
+        ("nothing", "build_networks made a value of type NoneType"),
+        ("headless", "build_networks made a Linear without an attribute policy"),
+        ("foreign", "minibatch_bytes failed: TypeError: Foreign.build_networks made a policy that is no PolicyNetwork"),
+        ("faulty", "build_networks failed: AttributeError: 'BehaviorSpec' object has no attribute 'nothing'"),
+        ("bound", "build_networks failed: TypeError"),
+    ],
+)
+def test_a_trainer_whose_networks_cannot_be_judged_is_refused_in_one_line(trainer: str, fault: str) -> None:
+    """Its actor is told what is wrong with the package, and does not try again."""
+    run = RunOptions.model_validate({"behaviors": {"Test": {"trainer_type": trainer}}})
+    with pytest.raises(Untrainable) as found:
+        judge(SPEC, run.behaviors["Test"], run.rollcast)
+    assert f"Test: trainer_type names {trainer!r}, whose {fault}" in found.value.message
     assert "\n" not in found.value.message

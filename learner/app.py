@@ -19,11 +19,12 @@ from learner.commands.inference import serve_inference
 from learner.commands.preflight import check_supported
 from learner.common.exits import ExitCode, UserError
 from learner.common.files import WriteFailed
+from learner.common.plugins import in_one_line, place_of
 from learner.ingest.behaviors import Behavior
 from learner.observe import logs
 from learner.observe.address import BoundAddresses, remove_addresses
 from learner.observe.display import Display, open_display
-from learner.observe.logs import LogFile
+from learner.observe.logs import LOG_FILE, LogFile
 from learner.observe.summary import BehaviorSummary, Summary, write_summary
 from learner.observe.summary_table import print_summary
 from learner.run.assembly import Assembly
@@ -127,6 +128,8 @@ class Learner:
         code = await asyncio.to_thread(self._conclude, stop, has_ended=not thread.is_alive())
         error = "" if stop.error is None else f"{type(stop.error).__name__}: {stop.error}"
         await asyncio.to_thread(parts.record.end, stop.reason, error, is_complete=code == ExitCode.OK)
+        if stop.error is not None:
+            raise _in_one_line(stop.error, parts.folder) from stop.error
         return code
 
     def _announce(self, server: LearnerServer, site: StatusSite) -> None:
@@ -204,6 +207,15 @@ class Learner:
         if stop.error is not None:
             return ExitCode.TRAINER_FAILED
         return ExitCode.OK if kept.is_complete and is_told else ExitCode.NOT_SAVED
+
+
+def _in_one_line(error: BaseException, folder: RunFolder) -> UserError:
+    """Returns what the command prints as its last line of an error that nobody foresaw, such as one of a package's loss."""
+    place = place_of(error)
+    return UserError(
+        ExitCode.TRAINER_FAILED,
+        f"the trainer failed: {in_one_line(error)}{place and f' ({place})'}; the traceback is in {folder.path / LOG_FILE}",
+    )
 
 
 def write_ending(

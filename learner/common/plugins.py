@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -65,6 +66,19 @@ def make(setting: str, name: str, call: Callable[[], Any]) -> Any:
 def in_one_line(error: BaseException) -> str:
     """Returns what kind of error it is and what it says; messages of other people's code may have many lines."""
     return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def place_of(error: BaseException) -> str:
+    """Returns the innermost place of a traceback that is not in torch: ``file, line N, in function``; empty without one."""
+    frames = [
+        (frame, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__", "")).partition(".")[0] != "torch"
+    ]
+    if not frames:
+        return ""
+    frame, line = frames[-1]
+    return f"{frame.f_code.co_filename}, line {line}, in {frame.f_code.co_name}"
 
 
 def _load(setting: str, name: str, point: EntryPoint) -> Callable[..., Any]:

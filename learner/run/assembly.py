@@ -10,6 +10,7 @@ import structlog
 from learner.checkpoints.runfolder import RunFolder
 from learner.checkpoints.store import CheckpointStore, SavedRunState
 from learner.common.exits import UserError
+from learner.common.plugins import in_one_line
 from learner.evaluation.during_training import EvaluationManager
 from learner.ingest.behaviors import Behavior
 from learner.observe.stats import StatsReporter
@@ -193,9 +194,9 @@ class Assembly(BaseRun):
 
     def _trainer_failed(self, error: BaseException) -> None:
         """In the trainer thread, as the last thing it does."""
-        self.run_status.last_error = f"{type(error).__name__}: {error}"
+        self.run_status.last_error = in_one_line(error)
         if not isinstance(error, UserError):
-            log.error("trainer_failed", error=str(error), exc_info=error)
+            log.error("trainer_failed", error=in_one_line(error), exc_info=error)
         elif self.service.log_format == "json":  # people read it once: the command prints it as its last line
             log.error("trainer_failed", error=error.message)
         self.stopping.ask_anywhere("trainer_failed", final=False, error=error)

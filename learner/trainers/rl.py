@@ -186,7 +186,10 @@ class RLTrainer(Trainer):
         """
         found = context.behavior.settings.hyperparameters
         if not isinstance(found, kind):
-            raise TypeError(f"{context.behavior.name} has {type(found).__name__}, not {kind.__name__}")
+            raise TypeError(
+                f"{context.behavior.name} has {type(found).__name__}, not {kind.__name__}: the trainer's settings_model must "
+                f"be a subclass of {kind.__module__}.{kind.__name__}"
+            )
         return found
 
     @abstractmethod

@@ -17,7 +17,7 @@ from learner.buffers.sequences import SequenceMinibatches
 from learner.common.exits import ExitCode, UserError
 from learner.networks.value import ActorCritic, Sequences
 from learner.optimizers.adam import FlatAdam
-from learner.trainers.actor_critic.experience import ADVANTAGE, RETURNS, Experience
+from learner.trainers.actor_critic.experience import ADVANTAGE, OLD_VALUES, RETURNS, Experience
 from learner.trainers.actor_critic.loss import Batch, Coefficients, Loss, log_probability, require_terms
 
 
@@ -136,4 +136,5 @@ def _batch(columns: Mapping[str, Tensor]) -> Batch:
         columns[LOG_PROB],
         columns[ADVANTAGE],
         columns[RETURNS],
+        columns.get(OLD_VALUES),
     )

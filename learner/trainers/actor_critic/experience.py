@@ -32,6 +32,7 @@ from learner.trainers.transitions import TransitionReader
 
 ADVANTAGE = "advantage"
 RETURNS = "returns"
+OLD_VALUES = "old_values"
 
 _ROWS_AT_ONCE = 4096
 """Rows whose values are computed in one call, so that pictures do not need memory for a whole buffer."""
@@ -58,7 +59,7 @@ class Experience:
     """N steps, ready to be drawn from.
 
     Attributes:
-        sources: those of `Recorded`, and advantages ``[N, 1]``, returns ``[N, K]``.
+        sources: those of `Recorded`, and advantages ``[N, 1]``, returns ``[N, K]``, values ``[N, K]`` if they are kept.
         steps: N.
         lag: ``[N]`` int64, versions between acting and this update.
         rewards: ``[K]`` sum of each signal's rewards over the steps.
@@ -87,6 +88,7 @@ class ExperienceMaker:
         ratio: in which form log-probabilities are compared.
         row_bytes: what one row takes in a forward pass of the network.
         normalizes: whether advantages are brought to mean 0 and deviation 1.
+        keeps_values: whether the loss sees the values from before the update.
         reduce: combines the moments of the advantages over several learners.
         device: where everything is.
     """
@@ -103,6 +105,7 @@ class ExperienceMaker:
         device: torch.device,
         row_bytes: int,
         normalizes: bool = True,
+        keeps_values: bool = False,
         memory_stride: int = 0,
     ) -> None:
         self.observations = tuple(observation_column(observation.name) for observation in spec.observations)
@@ -114,6 +117,7 @@ class ExperienceMaker:
         self._ratio = ratio
         self._reduce = reduce
         self._normalizes = normalizes
+        self._keeps_values = keeps_values
         self.transitions = TransitionReader(spec, device, needs_observations=signals.needs_observations)
         self._offsets = branch_offsets(spec.action.discrete_branches, device)
         self.recurrence = (
@@ -145,6 +149,8 @@ class ExperienceMaker:
             ADVANTAGE: Source((self._normalized(mean) if self._normalizes else mean).float()),
             RETURNS: Source(returns.float()),
         }
+        if self._keeps_values:
+            sources[OLD_VALUES] = Source(values.float())
         if self._signals.learns:
             sources |= self.transitions.sources(storage, plan.step_rows, _next_rows(plan), terminated)
         return Experience(

@@ -34,6 +34,7 @@ class Batch(NamedTuple):
         log_prob: ``[B, F]`` for ratio ``per_action``, ``[B, 1]`` for ``joint``.
         advantage: ``[B, 1]``.
         returns: ``[B, K]``.
+        old_values: ``[B, K]``, what the critic said before the update; None unless the trainer `keeps_values`.
     """
 
     continuous: Tensor | None
@@ -41,6 +42,7 @@ class Batch(NamedTuple):
     log_prob: Tensor
     advantage: Tensor
     returns: Tensor
+    old_values: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,8 @@ class ActorCriticTrainer(OnPolicyTrainer):
     """
 
     normalizes_advantages: ClassVar[bool] = True
+    keeps_values: ClassVar[bool] = False
+    """Whether a loss sees the values from before the update (`Batch.old_values`), as one with a clip of values does."""
 
     def __init__(self, context: TrainerContext) -> None:
         self.hyperparameters = self.own_hyperparameters(context, ActorCriticHyperparameters)
@@ -174,6 +176,7 @@ class ActorCriticTrainer(OnPolicyTrainer):
             reduce=context.reduce,
             device=context.device,
             normalizes=self.normalizes_advantages,
+            keeps_values=self.keeps_values,
             memory_stride=stride,
             row_bytes=self._forward_row_bytes(),
         )

@@ -132,6 +132,33 @@ def test_a_loss_that_takes_gradients_itself_changes_nothing() -> None:
     assert torch.equal(found[0], found[2])
 
 
+class _ClippingValues(PPOTrainer):
+    """PPO with a value loss that is clipped around the values before the update."""
+
+    keeps_values = True
+
+    def __init__(self, context: TrainerContext) -> None:
+        super().__init__(context)
+        self.moved: list[Tensor] = []
+
+    def loss(self, output: PolicyOutput, values: Tensor, batch: Batch, coefficients: Coefficients) -> LossTerms:
+        assert batch.old_values is not None
+        moved = values - batch.old_values
+        self.moved.append(moved.detach().abs().max())
+        clipped = batch.old_values + moved.clamp(-coefficients.epsilon, coefficients.epsilon)
+        errors = torch.maximum((values - batch.returns).square(), (clipped - batch.returns).square())
+        terms = super().loss(output, values, batch, coefficients)
+        return LossTerms(terms.total + 0.5 * errors.mean(), {**terms.scalars, "clipped_value_loss": errors.mean()})
+
+
+def test_a_loss_sees_the_values_from_before_the_update() -> None:
+    """In the first minibatch they are those of the critic, from which later ones move away."""
+    bench, trainer = make_kind(_ClippingValues, "ppo")
+    feed(bench, SyntheticActor(bench), 1, trainer)
+    assert trainer.moved[0] < 1e-5 < trainer.moved[-1]
+    assert (bench.stats.value("Losses/Clipped Value Loss") or 0) > 0
+
+
 SMALL: Mapping[str, Any] = {"network_settings": {"hidden_units": 8, "normalize": True}}
 SIGNALS: Mapping[str, Any] = {
     "extrinsic": {"gamma": 0.95, "strength": 0.5},

@@ -68,7 +68,7 @@ bench: venv ## compare with other trainers and with this machine's limits
 gates: venv ## train everything that must be learned, and say what it came to (under two hours)
 	@$(PY) -m tests.gates $(GATES)
 
-gpu: venv ## look whether a GPU trains as a CPU does, and how fast; exit status 77 without one
+gpu: venv ## look whether a GPU trains as a CPU does, and how fast
 	@$(PY) -m tests.gpu $(GPU)
 
 demo: venv ## train CartPole here: a learner and two actors (SEED=1)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 Columns = Mapping[str, Tensor]
 
 _FEW_ROWS: Final = (2, 4)
 """Each further row keeps the same, so that these two tell about any number of rows, and no size overflows."""
 _GRADIENTS: Final = 2
-"""Tensors of the size of the largest one kept that a backward pass has at once: a gradient, and the one before it."""
+"""Tensors of the size of the largest one that a backward pass has at once: a gradient, and the one before it."""
 _ALIVE: Final = 3
 """Such tensors that a forward pass without gradients has at once, its result included."""
 
@@ -49,24 +50,42 @@ def kept_bytes(
     few, more = _FEW_ROWS
     with torch.device("meta"):  # not around what is computed: each operation would take twice as long
         less, minibatch = columns(few), columns(more)
-    one, other = _sizes(network, less, compute), _sizes(network, minibatch, compute)
-    largest = (max(other) - max(one)) // (more - few)
-    per_row = (sum(other) - sum(one)) // (more - few) + _GRADIENTS * largest
-    constant = sum(one) + _GRADIENTS * max(one) - few * per_row
+    (one, least), (other, most) = _sizes(network, less, compute), _sizes(network, minibatch, compute)
+    largest = (most - least) // (more - few)
+    per_row = (other - one) // (more - few) + _GRADIENTS * largest
+    constant = one + _GRADIENTS * least - few * per_row
     return KeptBytes(max(0, constant), per_row, _ALIVE * largest)
 
 
-def _sizes(network: nn.Module, columns: Columns, compute: Callable[[Columns], object]) -> list[int]:
-    """Returns the bytes of each storage of the columns, and of each that autograd saves."""
-    saved: list[Tensor] = []
+class _Largest(TorchDispatchMode):
+    """Notes the bytes of the largest tensor that an operation makes: one that is not saved has a gradient of its size, too."""
 
-    def save(value: Tensor) -> int:
-        saved.append(value)
-        return len(saved) - 1  # not the tensor: a result that its own way back holds would never be freed
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.size_bytes = 0
 
-    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(save, saved.__getitem__):
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Runs an operation."""
+        made = func(*args, **(kwargs or {}))
+        if isinstance(made, Tensor) and not func.is_view:
+            self.size_bytes = max(self.size_bytes, made.nbytes)
+        return made
+
+
+def _sizes(network: nn.Module, columns: Columns, compute: Callable[[Columns], object]) -> tuple[int, int]:
+    """Returns the bytes of the columns and of all that autograd saves, and those of the largest tensor there is."""
+    own = {value.untyped_storage() for value in (*network.parameters(), *network.buffers())}
+    kept = {value.untyped_storage() for value in columns.values()}
+
+    def note(value: Tensor) -> Tensor:
+        if value.is_meta and value.untyped_storage() not in own:
+            kept.add(value.untyped_storage())
+        return value.detach()  # a result itself would hold its own way back; autograd adds that to what it gets again
+
+    hooks = torch.autograd.graph.saved_tensors_hooks(note, lambda value: value)
+    with torch.enable_grad(), hooks, _Largest() as largest:
         compute(columns)
-    kept = {value.untyped_storage() for value in (*columns.values(), *saved) if value.is_meta}
-    kept -= {value.untyped_storage() for value in (*network.parameters(), *network.buffers())}
-    saved.clear()
-    return [storage.nbytes() for storage in kept]
+    sizes = [storage.nbytes() for storage in kept]
+    return sum(sizes), max(*sizes, largest.size_bytes)

@@ -472,3 +472,16 @@ def test_the_largest_declarations_are_refused_in_little_memory() -> None:
     *refused, added_kib = done.stdout.split()
     assert refused == ["refused"] * 6, done.stderr
     assert int(added_kib) < 300 * 1024
+
+
+def test_weights_that_a_goal_makes_count_although_nothing_saves_them() -> None:
+    """Right behind the observations, which have no gradient, only these are kept; the weights, and their gradient, are there."""
+    units, numbers = 32, 3000
+    block = {"network_settings": {"num_layers": 1, "hidden_units": units}, "hyperparameters": {"batch_size": 64}}
+    options = RunOptions.model_validate({"behaviors": {NAME: block}})
+    found = judge(
+        seeing(ObservationSpec("state", np.dtype(np.float32), (numbers,)), GOAL),
+        options.behaviors[NAME],
+        options.rollcast,
+    )
+    assert found.batch_bytes > 2 * 64 * 4 * numbers * units

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rollcast.errors import BadSpec, RingTooSmall, SpecMismatch, StepTooLarge, UnknownBehavior, WireError
+from rollcast.errors import BadSpec, RingTooSmall, SpecMismatch, StepTooLarge, UnknownBehavior
 from rollcast.limits import MAX_CHUNK_BYTES
 from rollcast.specs import BehaviorSpec, mismatches
 from rollcast.v1 import spec_pb2
@@ -134,7 +134,7 @@ class BehaviorTable:
             return known
         try:
             behavior = self._judged(spec, settings)
-        except WireError:
+        except Exception:
             self._judgements.forget(spec)
             raise
         self.to_trainer.set()

@@ -27,6 +27,7 @@ class SlowJudge:
         may_answer: is waited for.
         names: of the behaviors that were judged.
         refuses: names of those that cannot be trained.
+        faulty: names of those that it fails at.
     """
 
     def __init__(self) -> None:
@@ -34,12 +35,15 @@ class SlowJudge:
         self.may_answer = threading.Event()
         self.names: list[str] = []
         self.refuses: set[str] = set()
+        self.faulty: set[str] = set()
 
     def __call__(self, spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSettings) -> Footprint:
         """Waits, and answers."""
         self.names.append(spec.name)
         self.asked.set()
         assert self.may_answer.wait(WAIT_SECONDS)
+        if spec.name in self.faulty:
+            raise ZeroDivisionError
         if spec.name in self.refuses:
             raise Untrainable(f"{spec.name}: no")
         return Footprint(ring_rows=1, row_bytes=100)
@@ -79,6 +83,24 @@ def test_those_who_join_a_refusal_are_refused() -> None:
     judge.refuses.clear()
     assert behaviors.declare(make_spec("A"), 0, 1).index == 0
     assert len(judge.names) == count + 1
+
+
+def test_a_judgement_that_failed_is_made_again() -> None:
+    """A refusal may be due to other behaviors, and a fault of the judge to anything: neither is kept."""
+    judge = SlowJudge()
+    judge.may_answer.set()
+    behaviors = BehaviorTable(open_default(), Ledger(), judge)
+    spec = make_spec()
+    judge.refuses.add(spec.name)
+    with pytest.raises(Untrainable):
+        behaviors.declare(spec, 0, 1)
+    judge.faulty.add(spec.name)
+    with pytest.raises(ZeroDivisionError):
+        behaviors.declare(spec, 0, 1)
+    judge.refuses.clear()
+    judge.faulty.clear()
+    assert behaviors.declare(spec, 0, 1).spec == spec
+    assert judge.names == [spec.name] * 3
 
 
 def test_behaviors_that_are_declared_together_share_the_memory() -> None:
